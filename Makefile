@@ -1,0 +1,75 @@
+# Everything a newcomer does: `make demo`, `make test`, `make lint`. Needs Python 3.11 or newer with
+# venv, g++ and make; nothing else is installed outside .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Any of these that is new enough; `make PYTHON=...` chooses.
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
+# --no-compile: byte-compiling torch and pandas would take longer than the demo.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+	--constraint constraints.txt
+STAGE := qsa_select
+CXX_SOURCES = $(shell find kernels tests -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h')
+
+.PHONY: setup demo test lint format wheel clean
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.test-installed
+
+$(BIN)/python:
+	@for python in $(PYTHON); do \
+		$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		$$python -c 'import ensurepip, venv' 2>/dev/null || { \
+			echo "make: $$python has no venv module (Debian: apt-get install python3-venv)"; exit 1; }; \
+		echo "making $(VENV) with $$($$python --version)"; \
+		exec $$python -m venv $(VENV); \
+	done; \
+	echo "make: no Python 3.11 or newer on the PATH (Debian: apt-get install python3 python3-venv)"; \
+	exit 1
+
+# The demo needs the package alone; tests and checks need their tools too.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing qsa-bench in $(VENV)"
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing qsa-bench and the test tools in $(VENV)"
+	@$(PIP_INSTALL) --editable '.[test]'
+	@touch $(VENV)/.installed $@
+
+.PHONY: compiler
+compiler:
+	@command -v g++ >/dev/null || { \
+		echo "make: g++ is not on the PATH (Debian: apt-get install g++)"; exit 1; }
+
+demo: compiler $(VENV)/.installed
+	$(BIN)/qsa-bench gate --stage $(STAGE)
+	$(BIN)/qsa-bench mutate --stage $(STAGE) --quiet
+	$(BIN)/qsa-bench report latest
+
+test: compiler $(VENV)/.test-installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CXX_SOURCES)
+	@if command -v nvcc >/dev/null; then \
+		set -x; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors; \
+	else \
+		echo "lint: nvcc is not on the PATH, so no kernel was compiled for the GPU"; \
+	fi
+
+format: $(VENV)/.test-installed
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_SOURCES)
+
+wheel: $(VENV)/.installed
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find qsa_bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
