@@ -1,0 +1,138 @@
+// One row of scores as a CTA holds it: tiles of kThreads * kVectors vectors of four scores, one tile at a
+// time in registers. A row of at most one tile is read from global memory once, whatever is done with it; a
+// longer row is read again by every pass, except for the tile that the pass before ended on.
+//
+// Vectors lie on 16-byte boundaries of global memory, not of the row, so rows of any stride are read with
+// 16-byte loads. A vector that begins before the row or ends past it is read one score at a time, and only
+// the scores inside the row are read: what lies outside may belong to nobody.
+#pragma once
+
+#include <cstdint>
+
+#include "common/float_order.cuh"
+#include "common/portability.cuh"
+
+// What a thread holds stays in registers only if every function that sees it is inlined and every index into
+// it is known when the code is compiled. A CPU has no such registers, and there both would only double the
+// compile time. Loops of few turns or of nothing but stores stay rolled: their copies only fill the
+// instruction cache.
+#if QSA_HOST
+#define QSA_PASS inline
+#define QSA_UNROLL
+#define QSA_ROLLED
+#else
+#define QSA_PASS __forceinline__
+#define QSA_UNROLL _Pragma("unroll")
+#define QSA_ROLLED _Pragma("unroll 1")
+#endif
+
+namespace qsa {
+
+constexpr uint32_t kVectorScores = 4;
+
+// What a vector holds where the row has no score. It is finite and never above a score; that it is no member
+// of the row follows from its index, which is not below the row's count.
+constexpr float kNoScore = kLowestFinite;
+
+template <int kThreads, int kVectors>
+class ScoreTiles {
+ public:
+  // Reads nothing yet. `scores` is the row's first score, `count` the number of scores in the row.
+  __device__ __forceinline__ ScoreTiles(const float* scores, uint32_t count)
+      : scores_(scores),
+        count_(count),
+        lead_(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(scores) / sizeof(float)) % kVectorScores),
+        vectors_((lead_ + count + kVectorScores - 1) / kVectorScores),
+        loaded_(kNone) {}
+
+  __device__ __forceinline__ uint32_t count() const { return count_; }
+
+  // Calls visit(score[4], index of score[0]) for every vector of the row. Indices are modulo 2^32: an element
+  // belongs to the row if and only if its index is below count().
+  template <class Visit>
+  __device__ __forceinline__ void for_each_vector(Visit visit) {
+    for_each_tile([&] { for_each_held(visit); });
+  }
+
+  // Calls visit() once for every tile, while it is held; all threads do so together.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_tile(Visit visit) {
+    const uint32_t tiles = (vectors_ + kTileVectors - 1) / kTileVectors;
+    // The pass before ended on a tile that is still held, so passes run back and forth.
+    const bool downwards = loaded_ + 1u == tiles;
+    QSA_ROLLED
+    for (uint32_t turn = 0; turn < tiles; ++turn) {
+      const uint32_t tile = downwards ? tiles - 1u - turn : turn;
+      if (tile != loaded_) {
+        load(tile);
+      }
+      visit();
+    }
+  }
+
+  // As for_each_vector(), for the vectors of the tile that is held.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_held(Visit visit) const {
+    QSA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const uint32_t vector = vector_of(loaded_, v);
+      if (vector < vectors_) {
+        visit(held_[v], first_index_of(vector));
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kTileVectors = static_cast<uint32_t>(kThreads) * kVectors;
+  static constexpr uint32_t kNone = 0xffffffffu;
+
+  // All reads of a tile are under way before the first is waited for.
+  __device__ __forceinline__ void load(uint32_t tile) {
+    QSA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const uint32_t vector = vector_of(tile, v);
+      if (vector < vectors_) {
+        load_vector(vector, held_[v]);
+      }
+    }
+    loaded_ = tile;
+  }
+
+  // Consecutive threads hold consecutive vectors.
+  __device__ __forceinline__ uint32_t vector_of(uint32_t tile, int v) const {
+    return tile * kTileVectors + static_cast<uint32_t>(v) * kThreads + threadIdx.x;
+  }
+
+  // Wraps below zero for the elements of the first vector that lie before the row.
+  __device__ __forceinline__ uint32_t first_index_of(uint32_t vector) const {
+    return vector * kVectorScores - lead_;
+  }
+
+  __device__ __forceinline__ void load_vector(uint32_t vector, float (&into)[kVectorScores]) const {
+    const uint32_t first = first_index_of(vector);
+    const bool inside = first < count_ && count_ - first >= kVectorScores;
+    // Signed, so that the four scores are addressed from one register.
+    const float* const at = scores_ + static_cast<int32_t>(first);
+    if (inside) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(at));
+      into[0] = four.x;
+      into[1] = four.y;
+      into[2] = four.z;
+      into[3] = four.w;
+    } else {
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        into[e] = first + e < count_ ? __ldg(at + e) : kNoScore;
+      }
+    }
+  }
+
+  const float* scores_;
+  uint32_t count_;
+  uint32_t lead_;  // scores between the 16-byte boundary at or below the row and its first score
+  uint32_t vectors_;
+  uint32_t loaded_;  // the tile in held_
+  float held_[kVectors][kVectorScores];
+};
+
+}  // namespace qsa

@@ -1,0 +1,73 @@
+// Clusters: the barrier of all their threads, and another CTA's shared memory.
+#include "host/buffers.h"
+#include "host/checker.h"
+#include "host/findings.h"
+#include "host/misuse.h"
+#include "host/runtime.h"
+
+namespace qsa::host {
+
+uint32_t cluster_rank() { return current->cta->rank; }
+uint32_t cluster_size() { return launch_state.shape.cluster; }
+
+void cluster_arrive(CallSite site) {
+  burn_fuel();
+  Fiber& self = *current;
+  ThreadState& state = state_of(self);
+  Launch& launch = launch_state;
+  if (state.cluster_arrivals != state.cluster_waits) {
+    cluster_misused(site, " calls cluster_arrive twice without a cluster_wait between");
+  }
+  if (launch.live != launch.threads)
+    cluster_misused(site, " waits for threads of the cluster that have returned");
+  if (launch.cluster_arrived == 0) launch.cluster_site = site;
+  ++state.cluster_arrivals;
+  checker::arrive_cluster(self);
+  if (++launch.cluster_arrived < launch.threads) return;
+  launch.cluster_arrived = 0;
+  ++launch.cluster_phase;
+  for (uint32_t i = 0; i < launch.threads; ++i) {
+    if (launch.fibers[i].wait == Wait::kCluster) make_ready(&launch.fibers[i]);
+  }
+}
+
+void cluster_wait(CallSite site) {
+  burn_fuel();
+  Fiber& self = *current;
+  ThreadState& state = state_of(self);
+  if (state.cluster_arrivals == state.cluster_waits) {
+    cluster_misused(site, " calls cluster_wait without a cluster_arrive before it");
+  }
+  self.site = site;
+  if (launch_state.cluster_phase < state.cluster_arrivals) {
+    block_current(Wait::kCluster);
+  } else {
+    make_ready(&self);  // the last to arrive gives way like everybody else
+    block_current(Wait::kNothing);
+  }
+  ++state.cluster_waits;
+  checker::wait_cluster(self);
+}
+
+void check_cluster_return(const Fiber& fiber) {
+  const ThreadState& state = state_of(fiber);
+  const CallSite site = launch_state.cluster_site;
+  if (state.cluster_arrivals != state.cluster_waits) {
+    cluster_misused(site, " returned between cluster_arrive and cluster_wait");
+  }
+  if (launch_state.cluster_arrived != 0)
+    cluster_misused(site, " returned while others wait for it in cluster_arrive");
+}
+
+void* map_shared_rank(CallSite site, const void* address, uint32_t rank) {
+  const uintptr_t value = reinterpret_cast<uintptr_t>(address);
+  if (rank >= cluster_size()) {
+    trap(site, format("map_shared_rank: rank %u of a cluster of %u", rank, cluster_size()).c_str());
+  }
+  if (arena.owner(value) != static_cast<int64_t>(current->cta->rank)) {
+    trap(site, "map_shared_rank: not an address in this block's shared memory");
+  }
+  return arena.base(rank) + (value - reinterpret_cast<uintptr_t>(current->cta->arena));
+}
+
+}  // namespace qsa::host

@@ -1,0 +1,75 @@
+// The qsa:: device functions that CUDA itself spells in PTX: clusters, asynchronous copies, tensor cores.
+#pragma once
+
+#include <stdint.h>
+
+#include "host/collectives.h"
+
+namespace qsa::host {
+#pragma GCC visibility push(hidden)
+uint32_t cluster_rank();
+uint32_t cluster_size();
+void cluster_arrive(CallSite site);
+void cluster_wait(CallSite site);
+void* map_shared_rank(CallSite site, const void* address, uint32_t rank);
+void async_copy(CallSite site, void* shared, const void* global);
+void async_copy_commit();
+void async_copy_wait(uint32_t groups_left);
+void mma(CallSite site, float* d, const uint32_t* a, const uint32_t* b, const float* c);
+// Loads `matrices` 8x8 matrices of 16-bit elements.
+void load_matrix(CallSite site, uint32_t* d, const void* row, uint32_t matrices, bool transposed);
+int32_t compute_capability();
+int32_t multiprocessor_count();
+#pragma GCC visibility pop
+}  // namespace qsa::host
+
+namespace qsa {
+
+QSA_HOST_INLINE unsigned cluster_rank() { return host::cluster_rank(); }
+QSA_HOST_INLINE unsigned cluster_size() { return host::cluster_size(); }
+QSA_HOST_INLINE void cluster_arrive(host::CallSite site = host::CallSite::here()) {
+  host::cluster_arrive(site);
+}
+QSA_HOST_INLINE void cluster_wait(host::CallSite site = host::CallSite::here()) { host::cluster_wait(site); }
+QSA_HOST_INLINE void cluster_sync(host::CallSite site = host::CallSite::here()) {
+  host::cluster_arrive(site);
+  host::cluster_wait(site);
+}
+template <class T>
+QSA_HOST_INLINE T* map_shared_rank(T* address, unsigned rank, host::CallSite site = host::CallSite::here()) {
+  return static_cast<T*>(host::map_shared_rank(site, address, rank));
+}
+
+QSA_HOST_INLINE void async_copy16(void* shared, const void* global,
+                                  host::CallSite site = host::CallSite::here()) {
+  host::async_copy(site, shared, global);
+}
+QSA_HOST_INLINE void async_copy_commit() { host::async_copy_commit(); }
+template <int kGroupsLeft>
+QSA_HOST_INLINE void async_copy_wait() {
+  host::async_copy_wait(kGroupsLeft);
+}
+
+QSA_HOST_INLINE void mma_m16n8k16_bf16(float* d, const uint32_t* a, const uint32_t* b, const float* c,
+                                       host::CallSite site = host::CallSite::here()) {
+  host::mma(site, d, a, b, c);
+}
+QSA_HOST_INLINE void ldmatrix_x4(uint32_t* d, const void* row, host::CallSite site = host::CallSite::here()) {
+  host::load_matrix(site, d, row, 4, false);
+}
+QSA_HOST_INLINE void ldmatrix_x4_trans(uint32_t* d, const void* row,
+                                       host::CallSite site = host::CallSite::here()) {
+  host::load_matrix(site, d, row, 4, true);
+}
+QSA_HOST_INLINE void ldmatrix_x2(uint32_t* d, const void* row, host::CallSite site = host::CallSite::here()) {
+  host::load_matrix(site, d, row, 2, false);
+}
+QSA_HOST_INLINE void ldmatrix_x2_trans(uint32_t* d, const void* row,
+                                       host::CallSite site = host::CallSite::here()) {
+  host::load_matrix(site, d, row, 2, true);
+}
+
+QSA_HOST_INLINE int compute_capability() { return host::compute_capability(); }
+QSA_HOST_INLINE int multiprocessor_count() { return host::multiprocessor_count(); }
+
+}  // namespace qsa

@@ -1,0 +1,17 @@
+// The whole runtime as one translation unit: 2 s to compile instead of 11, and the path of a memory access
+// inlines.
+#include "host/buffers.cpp"
+#include "host/checker.cpp"
+#include "host/checker_reports.cpp"
+#include "host/cluster.cpp"
+#include "host/collectives.cpp"
+#include "host/control.cpp"
+#include "host/crash.cpp"
+#include "host/fiber.cpp"
+#include "host/findings.cpp"
+#include "host/hooks.cpp"
+#include "host/limits.cpp"
+#include "host/matrix.cpp"
+#include "host/misuse.cpp"
+#include "host/scheduler.cpp"
+#include "host/shared_arena.cpp"

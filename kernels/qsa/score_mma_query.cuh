@@ -1,0 +1,274 @@
+// The query of one row as the tensor cores read it: one warp builds all four heads, as bf16.
+//
+// Lane 8h + t works on head h and holds its groups of four dims t, t + 8, t + 16 and t + 24. Against one head a
+// warp (head_vector.cuh) this needs 3 exchanges a row instead of 24, since the halves of a rotated pair lie in
+// the same lane.
+//
+// Numerics: operation by operation those of rms_norm() and rotate() in head_vector.cuh, so the bits are the
+// same. The tree of the sum of squares is too: that butterfly adds groups 16 apart, then 8, both inside a lane
+// here, then lanes 4, 2 and 1 apart.
+#pragma once
+
+#include <cstdint>
+
+#include "common/portability.cuh"
+#include "qsa/head_vector.cuh"
+#include "qsa/score_row.cuh"
+
+// What a thread holds stays in registers only if every function that sees it is inlined and every index into it
+// is known when the code is compiled. On a CPU both would only cost compile time.
+#if QSA_HOST
+#define QSA_SCORE_PASS inline
+#define QSA_SCORE_UNROLL
+#define QSA_SCORE_ROLLED
+#else
+#define QSA_SCORE_PASS __forceinline__
+#define QSA_SCORE_UNROLL _Pragma("unroll")
+#define QSA_SCORE_ROLLED _Pragma("unroll 1")
+#endif
+
+namespace qsa {
+namespace score_query {
+
+constexpr int kHeadLanes = kWarpLanes / kQueryHeads;
+constexpr int kGroupDims = kDimsPerLane;                          // 4: 8 bytes of bf16
+constexpr int kGroups = kHeadDim / (kHeadLanes * kGroupDims);     // 4 groups of a head a lane
+constexpr int kGroupStride = kHeadLanes * kGroupDims;             // 32 dims between a lane's groups
+constexpr int kRotaryGroups = kRotaryDim / kGroupStride;          // the first two: the halves of the pairs
+static_assert(kGroupStride == kRotaryHalf, "a lane holds both halves of its rotated pairs");
+
+constexpr int kChunkDims = 8;                                     // bf16 in 16 bytes
+
+// Four dims of two heads: one register of each left operand of m16n8k16. Word 2i + h is dims 2i, 2i + 1 of head h.
+constexpr int kHeadPairs = kQueryHeads / 2;
+constexpr int kHeadGroups = kHeadDim / kGroupDims;                // 32
+constexpr int kRowUnits = kHeadPairs * kHeadGroups;               // 1 KB a row
+
+// What a lane reads of a row before it computes.
+struct RowWords {
+  uint2 raw[kGroups];
+  uint2 cosine[kRotaryGroups];
+  uint2 sine[kRotaryGroups];
+};
+
+// 1 + w of the lane's dims.
+struct Weights {
+  LaneDims group[kGroups];
+};
+
+__device__ QSA_SCORE_PASS uint2 load_group(const uint16_t* vector, int group, int lane) {
+  const int dim = group * kGroupStride + lane % kHeadLanes * kGroupDims;
+  return __ldg(reinterpret_cast<const uint2*>(vector + dim));
+}
+
+// [norm.one-plus-weight] the stored weight is the distance from one.
+__device__ QSA_SCORE_PASS Weights load_weights(const ScoreArguments& arguments, int lane) {
+  Weights weights;
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    weights.group[k] = unpack(load_group(arguments.q_norm_weight, k, lane));
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kGroupDims; ++i) {
+      weights.group[k].dim[i] = __fadd_rn(1.0f, weights.group[k].dim[i]);
+    }
+  }
+  return weights;
+}
+
+// Only for a position that require_position() has passed.
+// [score.first-position] fused row 0 belongs to first_position.
+__device__ QSA_SCORE_PASS RowWords load_row(const ScoreArguments& arguments, int64_t position, int lane) {
+  const int64_t fused_row = position - arguments.first_position;
+  const uint16_t* raw = arguments.fused_qk + fused_row * kFusedStride + lane / kHeadLanes * kHeadDim;
+  const uint16_t* cos_row = arguments.cos + position * kRotaryDim;
+  const uint16_t* sin_row = arguments.sin + position * kRotaryDim;
+  RowWords words;
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    words.raw[k] = load_group(raw, k, lane);
+  }
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kRotaryGroups; ++k) {
+    words.cosine[k] = load_group(cos_row, k, lane);
+    words.sine[k] = load_group(sin_row, k, lane);
+  }
+  return words;
+}
+
+// The words of a row that sees nothing: its query is zero, and nothing of it is written.
+__device__ QSA_SCORE_PASS RowWords no_row() {
+  RowWords words;
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    words.raw[k] = make_uint2(0, 0);
+  }
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kRotaryGroups; ++k) {
+    words.cosine[k] = make_uint2(0, 0);
+    words.sine[k] = make_uint2(0, 0);
+  }
+  return words;
+}
+
+// [norm.eps] eps is added to the mean square, inside the root.
+__device__ QSA_SCORE_PASS float inverse_root_mean_square(const LaneDims (&x)[kGroups], float eps) {
+  float group_sum[kGroups];
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    float square[kGroupDims];
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kGroupDims; ++i) {
+      square[i] = __fmul_rn(x[k].dim[i], x[k].dim[i]);
+    }
+    group_sum[k] = __fadd_rn(__fadd_rn(square[0], square[1]), __fadd_rn(square[2], square[3]));
+  }
+  float sum = __fadd_rn(__fadd_rn(group_sum[0], group_sum[2]), __fadd_rn(group_sum[1], group_sum[3]));
+  QSA_SCORE_UNROLL
+  for (int distance = kHeadLanes / 2; distance > 0; distance /= 2) {
+    sum = __fadd_rn(sum, __shfl_xor_sync(kFullWarp, sum, distance));
+  }
+  const float mean_square = __fmul_rn(sum, 1.0f / kHeadDim);
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean_square, eps)));
+}
+
+// One dim of a rotated pair. [rotation.three-roundings]
+__device__ QSA_SCORE_PASS float rotate_dim(float x, float cosine, float half_turn, float sine) {
+  const float along = round_to_bf16(__fmul_rn(x, cosine));
+  const float across = round_to_bf16(__fmul_rn(half_turn, sine));
+  return __fadd_rn(along, across);
+}
+
+// The lane's part of a row's heads as bf16: groups lane % 8 + 8k of head lane / 8.
+struct PackedRow {
+  uint2 group[kGroups];
+};
+
+// The whole warp calls it.
+// [score.query-norm-then-rotation] norm, bf16, then the rotation at the row's own position.
+// [rotation.half-split] dim i pairs with dim i + 32; the first half takes the negated partner.
+__device__ QSA_SCORE_PASS PackedRow build_row(const RowWords& words, const Weights& weights, float eps) {
+  LaneDims x[kGroups];
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    x[k] = unpack(words.raw[k]);
+  }
+  const float inverse = inverse_root_mean_square(x, eps);
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kGroupDims; ++i) {
+      x[k].dim[i] = __fmul_rn(__fmul_rn(x[k].dim[i], inverse), weights.group[k].dim[i]);
+      // Dims past the rotary ones are rounded as they are packed.
+      if (k < kRotaryGroups) {
+        x[k].dim[i] = round_to_bf16(x[k].dim[i]);
+      }
+    }
+  }
+  const LaneDims cosine[kRotaryGroups] = {unpack(words.cosine[0]), unpack(words.cosine[1])};
+  const LaneDims sine[kRotaryGroups] = {unpack(words.sine[0]), unpack(words.sine[1])};
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kGroupDims; ++i) {
+    const float front = x[0].dim[i];
+    const float back = x[1].dim[i];
+    x[0].dim[i] = rotate_dim(front, cosine[0].dim[i], -back, sine[0].dim[i]);
+    x[1].dim[i] = rotate_dim(back, cosine[1].dim[i], front, sine[1].dim[i]);
+  }
+  PackedRow packed;
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    const LaneDims& group = x[k];
+    packed.group[k] = make_uint2(pack_bf16(group.dim[0], group.dim[1]), pack_bf16(group.dim[2], group.dim[3]));
+  }
+  return packed;
+}
+
+// A row of the launch as lanes hold it; nothing is known of a row that sees nothing.
+struct LaneRow {
+  int visible;
+  int live;  // blocks
+  int position;
+};
+
+// Row `row` after all checks; one past the last row sees nothing.
+__device__ QSA_SCORE_PASS LaneRow load_lane_row(const ScoreArguments& arguments, int64_t row) {
+  const bool exists = row < arguments.row_count;
+  LaneRow lane_row;
+  lane_row.visible = exists ? arguments.visible_len[row] : 0;
+  // Loaded beside the length, not after it: either load waits 600 clocks.
+  lane_row.position = exists ? arguments.rows[row] : 0;
+  require_visible_len(arguments, lane_row.visible);
+  // [score.zero-visible] a row that sees nothing is a padding row; its position is not looked at.
+  if (lane_row.visible != 0) {
+    require_position(arguments, lane_row.position);
+  }
+  lane_row.live = lane_row.visible / kRatio;
+  return lane_row;
+}
+
+constexpr int kQuadLanes = 4;   // lanes that share a row or a column of an operand
+constexpr int kGroupRows = 8;   // query rows of a pair of left operands: one a quad
+constexpr int kBatchRows = 4;   // rows whose loads are in flight at once
+
+// Builds the rows of a group, row g being that of quad g, and calls store(packed, g); the whole warp takes part.
+template <class Store>
+__device__ QSA_SCORE_PASS void build_group(const ScoreArguments& arguments, const Weights& weights,
+                                           const LaneRow& lane_row, int lane, Store store) {
+  QSA_SCORE_ROLLED
+  for (int first = 0; first < kGroupRows; first += kBatchRows) {
+    RowWords words[kBatchRows];
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kBatchRows; ++i) {
+      const int source = (first + i) * kQuadLanes;
+      const int position = __shfl_sync(kFullWarp, lane_row.position, source);
+      const bool is_row = __shfl_sync(kFullWarp, lane_row.visible, source) != 0;
+      words[i] = is_row ? load_row(arguments, position, lane) : no_row();
+    }
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kBatchRows; ++i) {
+      store(build_row(words[i], weights, arguments.eps), first + i);
+    }
+  }
+}
+
+// Where a unit of row `row` stands in shared memory. Neighbours trade places in every other row and pair: the two
+// rows, or the two pairs of a row, that lanes read together then lie in different banks.
+__device__ QSA_SCORE_PASS int unit_place(int row, int pair, int group) {
+  return row * kRowUnits + pair * kHeadGroups + (group ^ ((row + pair) & 1));
+}
+
+// Stores a row as the units of row `row` of `query`.
+__device__ QSA_SCORE_PASS void store_units(const PackedRow& packed, uint4* query, int row, int lane) {
+  const int head = lane / kHeadLanes;
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    const int place = unit_place(row, head / 2, lane % kHeadLanes + k * kHeadLanes);
+    uint32_t* words = reinterpret_cast<uint32_t*>(query + place);
+    words[head % 2] = packed.group[k].x;
+    words[2 + head % 2] = packed.group[k].y;
+  }
+}
+
+// relu() in one instruction: it is half of what the CUDA cores do for a score.
+// [score.nan-stays-nan] the maximum that keeps a NaN.
+__device__ QSA_SCORE_PASS float cut_at_zero(float x) {
+#if QSA_HOST
+  return relu(x);
+#else
+  float cut;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(cut) : "f"(x));
+  return cut;
+#endif
+}
+
+// What two heads give to a score. [score.relu-per-head]
+__device__ QSA_SCORE_PASS float half_score(float dot, float other_dot) {
+  return __fadd_rn(cut_at_zero(dot), cut_at_zero(other_dot));
+}
+
+// [score.scale] the sum is divided by sqrt(128).
+__device__ QSA_SCORE_PASS float whole_score(float front, float back) {
+  return __fmul_rn(__fadd_rn(front, back), kScoreScale);
+}
+
+}  // namespace score_query
+}  // namespace qsa

@@ -1,0 +1,342 @@
+// The warpgroup body of qsa_score: many rows against many keys on compute capability 9.0 (sm_90a). GPU only.
+//
+// A CTA takes 64 rows and a range of keys, 128 keys a tile. One thread has the tensor copy engine bring the
+// tiles, four stages ahead. Two warpgroups take 32 rows each: their query stays in registers for the whole
+// range, as two left operands of 64 rows (of warp w, row g of a 16-row slice is head 2p of query row 8w + g, row
+// g + 8 is head 2p + 1, p being the operand), so the four heads of a row meet in one lane, which adds them and
+// stores two neighbouring scores at a time. The warpgroups take turns: while one multiplies, the other adds
+// heads and stores.
+//
+// Order of a dot product: the 8 k-steps one after another on the tensor cores, from zero.
+#pragma once
+
+#include <cstdint>
+
+#include "common/portability.cuh"
+#include "qsa/head_vector.cuh"
+#include "qsa/score_mma.cuh"
+#include "qsa/score_mma_query.cuh"
+#include "qsa/score_row.cuh"
+#include "qsa/score_wgmma_ops.cuh"
+
+namespace qsa {
+
+#if !QSA_HOST
+
+namespace score_wgmma {
+
+using namespace score_query;
+
+constexpr int kConsumers = 2;       // warpgroups that multiply
+constexpr int kGroupThreads = 128;
+constexpr int kThreads = (kConsumers + 1) * kGroupThreads;
+constexpr int kConsumerWarps = kConsumers * kGroupThreads / kWarpLanes;
+constexpr int kWarpsAGroup = kGroupThreads / kWarpLanes;
+constexpr int kRows = kConsumerWarps * kGroupRows;  // 64
+constexpr int kSteps = kHeadDim / 16;
+constexpr int kTileKeys = 128;
+constexpr int kStages = 4;
+// A box of the copy engine: 128 bytes of every key of a tile, what its swizzle spans.
+constexpr int kBoxDims = 64;
+constexpr int kBoxes = kHeadDim / kBoxDims;
+constexpr int kBoxBytes = kTileKeys * kBoxDims * 2;
+constexpr int kStageBytes = kBoxes * kBoxBytes;
+constexpr int kStageAlignment = 1024;
+// 255 a thread would not fit three warpgroups; the one that only copies gives most of its share to the others.
+constexpr int kConsumerRegisters = 240;
+constexpr int kProducerRegisters = 24;
+
+constexpr int kWarpQueryDims = kGroupRows * kQueryHeads * kHeadDim;
+
+struct Shared {
+  unsigned char keys[kStages][kStageBytes];
+  uint16_t query[kConsumerWarps][kWarpQueryDims];
+};
+constexpr int kSharedBytes = sizeof(Shared) + kStageAlignment;
+
+struct Barriers {
+  uint64_t full[kStages];      // the tile is there
+  uint64_t empty[kStages];     // both warpgroups have read it
+  uint64_t turn[kConsumers];   // the warpgroup may multiply
+};
+
+#if QSA_HAS_WGMMA
+
+// Chunk c of a head vector of row g stands at place c ^ g: ldmatrix reads one chunk of eight rows.
+__device__ __forceinline__ uint16_t* chunk_at(uint16_t* query, int row, int head, int chunk) {
+  return query + (row * kQueryHeads + head) * kHeadDim + (chunk ^ row) * kChunkDims;
+}
+
+__device__ __forceinline__ void store_chunks(const PackedRow& packed, uint16_t* query, int row, int lane) {
+  QSA_SCORE_UNROLL
+  for (int k = 0; k < kGroups; ++k) {
+    const int dim = k * kGroupStride + lane % kHeadLanes * kGroupDims;
+    uint16_t* chunk = chunk_at(query, row, lane / kHeadLanes, dim / kChunkDims);
+    *reinterpret_cast<uint2*>(chunk + dim % kChunkDims) = packed.group[k];
+  }
+}
+
+using Query = uint32_t[kHeadPairs][kSteps][4];
+
+// The warp's slice of both left operands.
+__device__ __forceinline__ void read_query(uint16_t* query, int lane, Query& operand) {
+  const int matrix = lane / kGroupRows;  // heads 2p, 2p + 1 of the low eight dims, then of the high ones
+  QSA_SCORE_UNROLL
+  for (int pair = 0; pair < kHeadPairs; ++pair) {
+    QSA_SCORE_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      ldmatrix_x4(operand[pair][step],
+                  chunk_at(query, lane % kGroupRows, 2 * pair + matrix % 2, 2 * step + matrix / 2));
+    }
+  }
+}
+
+// Brings tiles begin .. end - 1, each into the next stage as soon as both warpgroups have left it.
+__device__ __forceinline__ void produce(const CUtensorMap* key_map, Shared* shared, Barriers* barriers, int begin,
+                                        int end) {
+  for (int tile = begin; tile < end; ++tile) {
+    const int turn = tile - begin;
+    const int stage = turn % kStages;
+    hopper::barrier_wait(&barriers->empty[stage], (turn / kStages + 1) % 2);
+    hopper::barrier_arrive_expecting(&barriers->full[stage], kStageBytes);
+    for (int box = 0; box < kBoxes; ++box) {
+      hopper::copy_box(shared->keys[stage] + box * kBoxBytes, key_map, box * kBoxDims, tile * kTileKeys,
+                       &barriers->full[stage]);
+    }
+  }
+}
+
+// Column 8j + 2t + e of row g and g + 8 of operand p: dot[p][4j + e] and dot[p][4j + 2 + e].
+__device__ __forceinline__ float score_of(const float (&dot)[kHeadPairs][64], int j, int e) {
+  return whole_score(half_score(dot[0][4 * j + e], dot[0][4 * j + 2 + e]),
+                     half_score(dot[1][4 * j + e], dot[1][4 * j + 2 + e]));
+}
+
+// [score.untouched-tail] `live` of the row's columns are written. `is_aligned` says that the row's first score
+// lies on 8 bytes.
+__device__ __forceinline__ void store_tile(const float (&dot)[kHeadPairs][64], float* row_scores, int block,
+                                           int live, bool is_aligned) {
+  constexpr int kColumnGroups = kTileKeys / 8;
+  if (is_aligned && block + kTileKeys <= live) {
+    QSA_SCORE_UNROLL
+    for (int j = 0; j < kColumnGroups; ++j) {
+      __stcs(reinterpret_cast<float2*>(row_scores + block + 8 * j),
+             make_float2(score_of(dot, j, 0), score_of(dot, j, 1)));
+    }
+    return;
+  }
+  QSA_SCORE_UNROLL
+  for (int j = 0; j < kColumnGroups; ++j) {
+    QSA_SCORE_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      if (block + 8 * j + e < live) {
+        row_scores[block + 8 * j + e] = score_of(dot, j, e);
+      }
+    }
+  }
+}
+
+// The first warpgroup begins, then each waits for the other's multiplications to be issued.
+__device__ __forceinline__ void wait_for_turn(Barriers* barriers, int group, int turn) {
+  hopper::barrier_wait(&barriers->turn[group], (turn + 1 + group) % 2);
+}
+
+__device__ __forceinline__ void give_turn(Barriers* barriers, int group, int lane) {
+  if (lane == 0) {
+    hopper::barrier_arrive(&barriers->turn[1 - group]);
+  }
+}
+
+__device__ __forceinline__ void leave_stage(Barriers* barriers, int stage, int lane) {
+  if (lane == 0) {
+    hopper::barrier_arrive(&barriers->empty[stage]);
+  }
+}
+
+// One warpgroup's share: `group` is its index, `group_most` how many blocks any of its rows sees.
+__device__ __forceinline__ void consume(const ScoreArguments& arguments, const LaneRow& lane_row, Shared* shared,
+                                        Barriers* barriers, int group, int group_most, int begin, int end) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
+  Query query;
+  {
+    const Weights weights = load_weights(arguments, lane);
+    uint16_t* rows = shared->query[warp];
+    const auto store = [&](const PackedRow& packed, int row) { store_chunks(packed, rows, row, lane); };
+    build_group(arguments, weights, lane_row, lane, store);
+    __syncwarp();  // the rows are built by other lanes than read them
+    read_query(rows, lane, query);
+  }
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + warp * kGroupRows + lane / kQuadLanes;
+  float* row_scores = arguments.scores + row * arguments.score_cols;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(row_scores) % sizeof(float2) == 0;
+
+  float dot[kHeadPairs][64];
+  const int live_end = min(end, (group_most + kTileKeys - 1) / kTileKeys);
+  for (int tile = begin; tile < live_end; ++tile) {
+    const int turn = tile - begin;
+    const int stage = turn % kStages;
+    wait_for_turn(barriers, group, turn);
+    hopper::barrier_wait(&barriers->full[stage], turn / kStages % 2);
+    hopper::multiply_fence();
+    const uint64_t keys = hopper::operand_descriptor(shared_address(shared->keys[stage]));
+    QSA_SCORE_UNROLL
+    for (int pair = 0; pair < kHeadPairs; ++pair) {
+      QSA_SCORE_UNROLL
+      for (int step = 0; step < kSteps; ++step) {
+        const int offset = step / 4 * kBoxBytes + step % 4 * 32;  // bytes; the descriptor counts in 16
+        hopper::multiply_m64n128k16(dot[pair], query[pair][step], keys + offset / 16, step != 0);
+      }
+    }
+    hopper::multiply_commit();
+    give_turn(barriers, group, lane);
+    hopper::multiply_wait();
+    leave_stage(barriers, stage, lane);
+    store_tile(dot, row_scores, tile * kTileKeys + lane % kQuadLanes * 2, lane_row.live, is_aligned);
+  }
+  // The other warpgroup and the producer go on with tiles that no row of this one sees.
+  for (int tile = max(begin, live_end); tile < end; ++tile) {
+    const int turn = tile - begin;
+    wait_for_turn(barriers, group, turn);
+    give_turn(barriers, group, lane);
+    leave_stage(barriers, turn % kStages, lane);
+  }
+}
+
+#endif  // QSA_HAS_WGMMA
+
+template <int kUnused>
+__global__ void __launch_bounds__(kThreads, 1)
+    score_wgmma_kernel(const __grid_constant__ CUtensorMap key_map, ScoreArguments arguments, int range_tiles) {
+#if QSA_HAS_WGMMA
+  QSA_DYNAMIC_SHARED(unsigned char, dynamic);
+  QSA_SHARED(Barriers, barriers, 1);
+  QSA_SHARED(int, warp_most, kConsumerWarps);
+  const unsigned misalignment = shared_address(dynamic) % kStageAlignment;
+  Shared* shared = reinterpret_cast<Shared*>(dynamic + (kStageAlignment - misalignment) % kStageAlignment);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
+
+  LaneRow lane_row = {};
+  if (warp < kConsumerWarps) {
+    const int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + warp * kGroupRows + lane / kQuadLanes;
+    lane_row = load_lane_row(arguments, row);
+    const int most = __reduce_max_sync(kFullWarp, lane_row.live);
+    if (lane == 0) {
+      warp_most[warp] = most;
+    }
+  } else if (threadIdx.x == kConsumers * kGroupThreads) {
+    hopper::prefetch_map(&key_map);
+    for (int stage = 0; stage < kStages; ++stage) {
+      hopper::barrier_init(&barriers->full[stage], 1);
+      hopper::barrier_init(&barriers->empty[stage], kConsumerWarps);
+    }
+    for (int group = 0; group < kConsumers; ++group) {
+      hopper::barrier_init(&barriers->turn[group], kWarpsAGroup);
+    }
+    hopper::barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready, and every warp's length is there
+
+  int group_most[kConsumers] = {};
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kConsumerWarps; ++i) {
+    group_most[i / kWarpsAGroup] = max(group_most[i / kWarpsAGroup], warp_most[i]);
+  }
+  // The CTA leaves its range together: what its rows see bounds it, not the capacity.
+  const int tiles = (max(group_most[0], group_most[1]) + kTileKeys - 1) / kTileKeys;
+  const int begin = static_cast<int>(blockIdx.y) * range_tiles;
+  const int end = min(begin + range_tiles, tiles);
+  if (begin >= end) {
+    return;
+  }
+  if (warp >= kConsumerWarps) {
+    hopper::give_registers<kProducerRegisters>();
+    if (threadIdx.x == kConsumers * kGroupThreads) {
+      produce(&key_map, shared, barriers, begin, end);
+    }
+  } else {
+    hopper::take_registers<kConsumerRegisters>();
+    const int group = warp / kWarpsAGroup;
+    consume(arguments, lane_row, shared, barriers, group, group == 0 ? group_most[0] : group_most[1], begin, end);
+  }
+#endif
+}
+
+// Describes the keys to the copy engine. A tile may reach past the keys that any row sees, but not past the
+// capacity: what lies there is read as zero, and no score of it is written.
+inline bool describe_keys(const ScoreArguments& arguments, int64_t capacity, CUtensorMap* map) {
+  static void* const entry = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
+                                                               cudaEnableDefault, &result);
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? found : nullptr;
+  }();
+  if (entry == nullptr) {
+    return false;
+  }
+  const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
+  const cuuint64_t extents[] = {kHeadDim, static_cast<cuuint64_t>(capacity < 1 ? 1 : capacity)};
+  const cuuint64_t strides[] = {kHeadDim * sizeof(uint16_t)};
+  const cuuint32_t box[] = {kBoxDims, kTileKeys};
+  const cuuint32_t steps[] = {1, 1};
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<uint16_t*>(arguments.block_keys), extents,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Whether this device and this build have the body: compiled for any other architecture, plain sm_90 too, the
+// kernel is empty, and shows it by having no shared memory.
+inline bool is_available() {
+  if (compute_capability() != 90) {
+    return false;
+  }
+  cudaFuncAttributes attributes = {};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, score_wgmma_kernel<0>);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
+  return error == cudaSuccess && attributes.sharedSizeBytes != 0;
+}
+
+inline int32_t launch(const ScoreArguments& arguments, void* stream) {
+  constexpr int64_t kStartTiles = 3;
+  const int64_t capacity = score_mma::capacity_of(arguments);
+  CUtensorMap key_map;
+  if (!describe_keys(arguments, capacity, &key_map)) {
+    return QSA_LAUNCH_FAILED;
+  }
+  const int64_t row_tiles = (arguments.row_count + kRows - 1) / kRows;
+  const int64_t capacity_tiles = (capacity + kTileKeys - 1) / kTileKeys;
+  // One range at least: it checks the rows even where no block can be visible.
+  const int64_t key_tiles = capacity_tiles < 1 ? 1 : capacity_tiles;
+  const int64_t range = score_mma::range_of(row_tiles, key_tiles, multiprocessor_count(), kStartTiles);
+  const dim3 grid(static_cast<unsigned>(row_tiles), static_cast<unsigned>((key_tiles + range - 1) / range));
+  constexpr auto* kernel = score_wgmma_kernel<0>;
+  return QSA_LAUNCH(kernel, grid, dim3(kThreads), kSharedBytes, stream, key_map, arguments,
+                    static_cast<int>(range));
+}
+
+}  // namespace score_wgmma
+
+#endif  // !QSA_HOST
+
+namespace score_body {
+
+// -DQSA_SCORE_BODY=wgmma
+struct wgmma {
+  static int32_t launch(const ScoreArguments& arguments, void* stream) {
+#if !QSA_HOST
+    if (score_wgmma::is_available()) {
+      return score_wgmma::launch(arguments, stream);
+    }
+#endif
+    (void)arguments;
+    (void)stream;
+    return QSA_UNSUPPORTED;
+  }
+};
+
+}  // namespace score_body
+}  // namespace qsa
