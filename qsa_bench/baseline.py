@@ -1,0 +1,177 @@
+"""The unmutated kernel's gate, and the proof that the gate is not blind.
+
+Shared by gate and mutate: cases are spread over threads, each with a child of its own; results
+are put back in the cases' order, so that the number of threads never shows.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from qsa_bench import checks, mutants, resources
+from qsa_bench.builder import Builder
+from qsa_bench.errors import BuildError, GoldenError, ManifestError, NothingSelectedError
+from qsa_bench.goldens import Golden, committed, kinds, load
+from qsa_bench.model import Mutant, Status
+from qsa_bench.parity import PLAIN, Limits, Seen, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.stages import select_stages
+from qsa_bench.stages.base import Case, Stage
+
+
+class Goldens:
+    """The golden a run uses for each kind: the user's file for its own kind, else the committed."""
+
+    def __init__(self, path: Path | None, stages: Sequence[str] = ()) -> None:
+        """`stages` are those asked for: what their kinds say of a bad file is what counts."""
+        self._given: Golden | None = None
+        if path is not None:
+            asked = {stage.golden_kind for stage in select_stages(stages)} if stages else set()
+            self._given = _load_any(path, asked)
+        self._loaded: dict[str, Golden] = {}
+
+    def stages(self, names: Sequence[str]) -> tuple[Stage, ...]:
+        """Return the named stages (all if none); with a user's golden those that read its kind.
+
+        NothingSelectedError when a named stage reads another kind.
+        """
+        chosen = select_stages(names)
+        if self._given is None:
+            return chosen
+        reading = tuple(stage for stage in chosen if stage.golden_kind == self._given.kind)
+        if not reading:
+            raise NothingSelectedError(
+                f"selecting stages for {self._given.path}: it is a {self._given.kind} golden, "
+                f"which {', '.join(stage.name for stage in chosen)} does not read"
+            )
+        return reading
+
+    def of(self, stage: Stage) -> Golden | None:
+        """Return the golden a stage reads, or None when it reads none."""
+        kind = stage.golden_kind
+        if kind is None:
+            return None
+        if self._given is not None and self._given.kind == kind:
+            return self._given
+        if kind not in self._loaded:
+            self._loaded[kind] = load(committed(kind), kind)
+        return self._loaded[kind]
+
+
+def _load_any(path: Path, first: Collection[str | None]) -> Golden:
+    """Load a golden of whatever kind it is, trying the kinds of `first` before the others."""
+    problems: list[GoldenError] = []
+    for kind in sorted(kinds(), key=lambda kind: kind not in first):
+        try:
+            return load(path, kind)
+        except GoldenError as error:
+            problems.append(error)
+    # The kind that got furthest says what is wrong; the others only say that it is not theirs.
+    raise next((error for error in problems if "not a " not in str(error)), problems[0])
+
+
+def read_mutants(stage: Stage) -> list[Mutant]:
+    """Read and validate all mutants of a stage; ManifestError lists what is wrong."""
+    return mutants.load(resources.tree_root(), stage.name, stage.clauses, checks.checks_of(stage))
+
+
+def read_control(stage: Stage) -> Mutant:
+    """Read the control that writes nothing alone; ManifestError when it is missing or stale.
+
+    A kernel under work makes other mutants stale; that is no reason not to gate it.
+    """
+    found = mutants.load(
+        resources.tree_root(),
+        stage.name,
+        stage.clauses,
+        checks.checks_of(stage),
+        only=mutants.WRITES_NOTHING,
+    )
+    return writes_nothing(found, stage)
+
+
+def build_or_raise(builder: Builder, stage: Stage, target: str) -> StageBuilds:
+    """Build the production kernels of a stage; BuildError with the compiler's first lines."""
+    builds = build_stage(builder, stage.kernels, target, resources.tree_root(), modes_of(target))
+    failure = builds.failure
+    if failure is not None:
+        raise BuildError(
+            f"building {failure.kernel} for {target} ({failure.mode}): it does not compile:\n"
+            f"{failure.log.strip()}"
+        )
+    return builds
+
+
+def gate_in_parallel(
+    workload: Workload,
+    builds: StageBuilds,
+    jobs: int,
+    limits: Limits | None = None,
+    on_case: Callable[[int], None] | None = None,
+) -> Seen:
+    """Gate all cases of a workload with `jobs` children; `on_case(n)` is told of finished cases."""
+    # Dealt like cards, so that neighbours of one family, which cost alike, are spread.
+    shares = [workload.cases[index::jobs] for index in range(jobs)]
+
+    def gate(share: Sequence[Case]) -> Seen:
+        seen = workload.gate(builds, limits, cases=share)
+        if on_case is not None:
+            on_case(len(share))
+        return seen
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            parts = list(pool.map(gate, [share for share in shares if share]))
+        except BaseException:
+            workload.stopped.set()
+            raise
+    place = {case.id: index for index, case in enumerate(workload.cases)}
+    verdicts = [verdict for part in parts for verdict in part.verdicts]
+    verdicts.sort(key=lambda verdict: place[verdict.case])
+    digests = {case: seen for part in parts for case, seen in part.digests.items()}
+    return Seen(
+        verdicts,
+        dict(sorted(digests.items(), key=lambda item: place[item[0]])),
+        Limits(
+            {key: fuel for part in parts for key, fuel in part.limits.fuel.items()},
+            {key: limit for part in parts for key, limit in part.limits.seconds.items()},
+        ),
+    )
+
+
+def writes_nothing(stage_mutants: Sequence[Mutant], stage: Stage) -> Mutant:
+    """Return the stage's control that writes nothing; ManifestError when it has none."""
+    wanted = f"{stage.name}/{mutants.WRITES_NOTHING}"
+    for mutant in stage_mutants:
+        if mutant.id == wanted:
+            return mutant
+    raise ManifestError(
+        f"looking for the control that writes nothing: mutations/{wanted}.patch is missing; "
+        "without it nothing shows that the gate is not blind"
+    )
+
+
+def blind_cases(workload: Workload, control: Mutant, builder: Builder, limits: Limits) -> list[str]:
+    """Return the cases that a kernel which writes nothing passes though it owes bytes.
+
+    An empty list is the proof that every case looks at what was written.
+    """
+    writing = [case for case in workload.cases if case.writes]
+    with tempfile.TemporaryDirectory(prefix="qsa-bench-control-") as scratch:
+        tree = mutants.apply(control, resources.tree_root(), Path(scratch))
+        builds = build_stage(
+            builder, workload.stage.kernels, workload.target, tree.root, (PLAIN,), control.id
+        )
+        failure = builds.failure
+        if failure is not None:
+            raise ManifestError(f"building {control.id}: it does not compile:\n{failure.log}")
+        python_path = (tree.root,) if tree.python else ()
+        seen = workload.gate(builds, limits, python_path, writing, (PLAIN,))
+    failed = {
+        verdict.case
+        for verdict in seen.verdicts
+        if verdict.status not in (Status.PASS, Status.NOT_RUN)
+    }
+    return [case.id for case in writing if case.id not in failed]

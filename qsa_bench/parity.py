@@ -1,0 +1,258 @@
+"""The parity gate on one build: every case run in children, every check's say as a verdict.
+
+Shared by the commands that gate (a kernel) and mutate (hundreds of its mutants): the workload is
+prepared once, and an output that was judged once is not judged again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qsa_bench import judge, program
+from qsa_bench.builder import Builder
+from qsa_bench.model import Build, Finding, Kernel, Verdict
+from qsa_bench.program import Program
+from qsa_bench.runner import Job, Observation, Schedule, observe, schedules
+from qsa_bench.stages.base import (
+    SCHEDULE_COUNTS,
+    Case,
+    Stage,
+    expects_output,
+)
+
+PLAIN = "plain"
+CHECKED = "checked"
+_CHECKED_SCHEDULES = (Schedule("fifo"), Schedule("lifo"))
+# A mutant may use this many times the clean kernel's fuel and time before it counts as endless:
+# enough for one that merely does more work, little enough that an endless loop costs no minute.
+_FUEL_FACTOR = 8
+_TIME_FACTOR = 20.0
+_LEAST_FUEL = 200_000
+_LEAST_TIME_S = 5.0
+_CLEAN_TIME_S = 120.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Fuel and seconds a case may use, by mode and case id; empty for a clean kernel's first run."""
+
+    fuel: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StageBuilds:
+    """All kernels of a stage built from one tree: mode to kernel name to build."""
+
+    builds: Mapping[str, Mapping[str, Build]]
+
+    @property
+    def all(self) -> tuple[Build, ...]:
+        """Every build, in order of mode and kernel."""
+        return tuple(build for mode in self.builds.values() for build in mode.values())
+
+    @property
+    def failure(self) -> Build | None:
+        """The first build that failed, or None."""
+        return next((build for build in self.all if not build.ok), None)
+
+    @property
+    def digest(self) -> str:
+        """One digest for the plain builds together."""
+        return _join(build.digest for build in self.builds[PLAIN].values())
+
+    @property
+    def code_digest(self) -> str:
+        """One digest of the machine code of all builds: the checker sees what a plain one folds."""
+        return _join(build.code_digest for build in self.all)
+
+    def libraries(self, mode: str) -> dict[str, str]:
+        """Kernel name to library for a mode."""
+        return {name: build.library for name, build in self.builds[mode].items() if build.library}
+
+
+def _join(digests: Iterable[str]) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:32]
+
+
+def build_stage(
+    builder: Builder,
+    kernels: Sequence[Kernel],
+    target: str,
+    root: Path,
+    modes: Sequence[str],
+    mutant: str | None = None,
+) -> StageBuilds:
+    """Build every kernel in every mode; failures are builds without library."""
+    return StageBuilds(
+        {
+            mode: {
+                kernel.name: builder.build(kernel, target, root=root, mode=mode, mutant=mutant)
+                for kernel in kernels
+            }
+            for mode in modes
+        }
+    )
+
+
+def modes_of(target: str) -> tuple[str, ...]:
+    """The builds a target's gate needs: the host adds the access checker's."""
+    return (PLAIN, CHECKED) if target == "host" else (PLAIN,)
+
+
+@dataclass
+class Seen:
+    """What one gate of one build saw."""
+
+    verdicts: list[Verdict]
+    digests: dict[str, tuple[str, ...]]
+    limits: Limits
+
+    @property
+    def failures(self) -> list[Verdict]:
+        """Verdicts that are no pass."""
+        return [verdict for verdict in self.verdicts if not verdict.passed]
+
+
+class Workload:
+    """The cases of a stage with their programs on disk and in memory; used as a context.
+
+    Safe to use from several threads: what is shared is written once or guarded.
+    """
+
+    def __init__(self, stage: Stage, cases: Sequence[Case], target: str, seeds: int) -> None:
+        self.stage = stage
+        self.cases = [case for case in cases if target in case.targets]
+        self.target = target
+        self.schedules = schedules(seeds) if target == "host" else (Schedule("device"),)
+        # Set when the run is given up: gates in other threads then end at once, their results void.
+        self.stopped = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix="qsa-bench-"))
+        self._programs: dict[str, Program] = {}
+        self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
+        self._lock = threading.Lock()
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Workload:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the programs."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _prepare(self) -> None:
+        seen: set[str] = set()
+        for index, case in enumerate(self.cases):
+            if case.id in seen:
+                raise ValueError(f"case id {case.id} stands twice")
+            seen.add(case.id)
+            built = case.build()
+            self._programs[case.id] = built
+            program.write(self._folder / f"{index}.safetensors", built, self.stage.kernels)
+
+    def program(self, case: Case) -> Program:
+        """Return a case's program."""
+        return self._programs[case.id]
+
+    def _jobs(self, mode: str, limits: Limits, cases: Sequence[Case]) -> list[Job]:
+        jobs: list[Job] = []
+        wanted = {case.id for case in cases}
+        for index, case in enumerate(self.cases):
+            if case.id not in wanted or (mode == CHECKED and not case.checked):
+                continue
+            orders = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
+            orders = orders[: SCHEDULE_COUNTS[case.schedules]]
+            with self._lock:
+                known = tuple(digest for (name, digest) in self._findings if name == case.id)
+            jobs.append(
+                Job(
+                    case.id,
+                    str(index),
+                    self._folder / f"{index}.safetensors",
+                    orders,
+                    limits.fuel.get((mode, case.id), 0),
+                    limits.seconds.get((mode, case.id), _CLEAN_TIME_S),
+                    known,
+                )
+            )
+        return jobs
+
+    def gate(
+        self,
+        builds: StageBuilds,
+        limits: Limits | None = None,
+        python_path: Sequence[Path] = (),
+        cases: Sequence[Case] | None = None,
+        modes: Sequence[str] | None = None,
+    ) -> Seen:
+        """Run every case on the builds and judge it; `cases` and `modes` narrow it."""
+        given = limits or Limits()
+        chosen = self.cases if cases is None else list(cases)
+        by_id = {case.id: case for case in chosen}
+        verdicts: list[Verdict] = []
+        digests: dict[str, tuple[str, ...]] = {}
+        fuel: dict[tuple[str, str], int] = {}
+        seconds: dict[tuple[str, str], float] = {}
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
+            for mode in modes or tuple(builds.builds):
+                jobs = self._jobs(mode, given, chosen)
+                keys = {job.case: job.key for job in jobs}
+                for seen in observe(
+                    self.target,
+                    builds.libraries(mode),
+                    jobs,
+                    Path(scratch),
+                    python_path,
+                    self.stopped,
+                ):
+                    case = by_id[seen.case]
+                    found = self._judge(mode, case, seen, Path(scratch), keys[seen.case])
+                    verdicts.extend(
+                        Verdict(
+                            builds.digest,
+                            self.stage.name,
+                            case.id,
+                            case.family,
+                            finding.check,
+                            finding.status,
+                            finding.evidence,
+                            max(len(seen.runs), 1),
+                        )
+                        for finding in found
+                    )
+                    if mode == PLAIN:
+                        digests[case.id] = tuple(run.digest or "" for run in seen.runs)
+                    used = max((run.fuel for run in seen.runs), default=0)
+                    fuel[(mode, case.id)] = max(used * _FUEL_FACTOR, _LEAST_FUEL)
+                    seconds[(mode, case.id)] = max(seen.seconds * _TIME_FACTOR, _LEAST_TIME_S)
+        return Seen(verdicts, digests, Limits(fuel, seconds))
+
+    def _judge(
+        self, mode: str, case: Case, seen: Observation, scratch: Path, key: str
+    ) -> list[Finding]:
+        built = self._programs[case.id]
+        if mode == CHECKED:
+            return judge.checker_findings(seen, expects_output(built))
+
+        def known(digest: str) -> Sequence[Finding] | None:
+            with self._lock:
+                return self._findings.get((case.id, digest))
+
+        def judged(outputs_digest: str, findings: Sequence[Finding]) -> None:
+            with self._lock:
+                self._findings[(case.id, outputs_digest)] = tuple(findings)
+
+        return judge.findings_of(case, built, seen, known, judged, scratch, key)

@@ -1,0 +1,47 @@
+"""One way to show any command's result: as a page, as markdown, as JSON; and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from qsa_bench import compare_tables, documents, pages, tables
+from qsa_bench.compare_runs import Comparison
+from qsa_bench.exit_codes import ExitCode
+from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
+from qsa_bench.store import StoredRun
+
+_VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents.Document]]] = {
+    StoredRun: (pages.of_run, documents.of_run),
+    ReplayResult: (pages.of_replay, documents.of_replay),
+    Diagnosis: (pages.of_diagnosis, documents.of_diagnosis),
+    Listing: (pages.of_listing, documents.of_listing),
+    GoldenReport: (pages.of_goldens, documents.of_goldens),
+    Comparison: (compare_tables.page, documents.of_comparison),
+}
+
+
+def page(result: object) -> tables.Page:
+    """Return a result's page."""
+    return _VIEWS[type(result)][0](result)
+
+
+def document(result: object) -> documents.Document:
+    """Return a result as one JSON object."""
+    return _VIEWS[type(result)][1](result)
+
+
+def markdown(result: object) -> str:
+    """Return a result's page as markdown."""
+    return tables.markdown(page(result))
+
+
+def exit_code(result: object) -> int:
+    """Return what the process answers; a list of nothing is no success."""
+    if isinstance(result, StoredRun):
+        return result.run.exit_code
+    if isinstance(result, ReplayResult | Diagnosis | Comparison):
+        return int(result.exit_code)
+    if isinstance(result, Listing) and not result.rows:
+        return int(ExitCode.NOTHING_SELECTED)
+    return int(ExitCode.OK)

@@ -1,0 +1,1 @@
+"""Targets: how a kernel is compiled and linked for what it runs on."""

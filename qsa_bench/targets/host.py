@@ -1,0 +1,150 @@
+"""How a kernel is compiled and linked for the CPU: flags and sources only; the builder runs them.
+
+Two modes. ``plain`` runs the kernel as it is; collectives, traps, fuel and launch limits are checked. ``checked``
+also sees every memory access: the compiler's thread-sanitizer instrumentation calls the runtime's own checker
+(``kernels/host/checker.cpp``), and no sanitizer library is linked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPILER = "g++"
+STRICT_FLAGS = ("-Werror",)
+#: The processor's own flags stand below; there is no list of architectures to choose from.
+ARCHITECTURES: tuple[int, ...] = ()
+
+#: Any x86-64 processor since 2013. Without it every __fmaf_rn would be a call into the C library.
+_MACHINE = ("-march=x86-64-v3",)
+
+#: Bits are those of the source: nothing is fused or reassociated, and bytes may be seen through any type.
+_LANGUAGE = (
+    "-std=c++17",
+    # A mutant is compiled twice and run for a second: -O1 compiles 30% faster and runs as fast.
+    "-O1",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+)
+
+#: The runtime is compiled once and runs under every kernel.
+_RUNTIME = ("-O2", "-DQSA_HOST_RUNTIME", "-fvisibility=hidden")
+
+#: One library a kernel, several in a process: nothing in one may be bound to another's definition.
+_LIBRARY = ("-ftls-model=initial-exec", "-fno-semantic-interposition", "-fno-gnu-unique")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Flags of one mode."""
+
+    name: str
+    kernel: tuple[str, ...]
+    runtime: tuple[str, ...]
+
+
+#: Basic blocks are counted (fuel), so that a loop without a call ends too.
+_FUEL = "-fsanitize-coverage=trace-pc"
+
+MODES: Mapping[str, Mode] = {
+    mode.name: mode
+    for mode in (
+        Mode(
+            "plain",
+            kernel=(_FUEL, "-DQSA_HOST_CHECKED=0"),
+            runtime=(*_RUNTIME, "-DQSA_HOST_CHECKED=0"),
+        ),
+        Mode(
+            "checked",
+            kernel=(
+                _FUEL,
+                "-fsanitize=thread",
+                "--param=tsan-instrument-func-entry-exit=0",
+                "-g1",
+                "-DQSA_HOST_CHECKED=1",
+            ),
+            runtime=(*_RUNTIME, "-DQSA_HOST_CHECKED=1"),
+        ),
+    )
+}
+
+
+def device_name() -> str:
+    """What the kernels run on."""
+    return "CPU (functional emulation)"
+
+
+def _mode(name: str) -> Mode:
+    if name not in MODES:
+        raise ValueError(f"host mode {name!r}: expected one of {', '.join(MODES)}")
+    return MODES[name]
+
+
+def runtime_sources(kernels_root: Path) -> list[Path]:
+    """The runtime's sources below ``kernels_root``: one file, which includes the others. Compiled once a mode."""
+    return [kernels_root / "host" / "runtime.cpp"]
+
+
+def compile_command(
+    source: Path,
+    object: Path,  # noqa: A002
+    include: Path,
+    mode: str,
+    defines: Mapping[str, str | int],
+) -> list[str]:
+    """The command that compiles one source to one object.
+
+    ``include`` is the kernels' root. A source directly in its ``host`` folder belongs to the runtime and is not
+    instrumented. File names inside the object are relative to ``include``, so equal sources give equal objects
+    wherever they lie. Raises ValueError for an unknown mode.
+    """
+    flags = _mode(mode)
+    runtime = source.parent == include / "host"
+    return [
+        COMPILER,
+        *_LANGUAGE,
+        *_MACHINE,
+        *_LIBRARY,
+        *(flags.runtime if runtime else flags.kernel),
+        *(f"-D{name}={value}" for name, value in defines.items()),
+        f"-ffile-prefix-map={include}/=",
+        f"-I{include}",
+        "-x",
+        "c++",
+        "-c",
+        str(source),
+        "-o",
+        str(object),
+    ]
+
+
+def relocation_flags(root: Path) -> list[str]:
+    """Flags that keep the folder of the tree out of the object's line tables."""
+    return [f"-fdebug-prefix-map={root}=."]
+
+
+def link_command(objects: Sequence[Path], library: Path) -> list[str]:
+    """The command that links a kernel's objects and the runtime's into one shared library."""
+    return [COMPILER, "-shared", "-Wl,-Bsymbolic", *map(str, objects), "-o", str(library)]
+
+
+def locate_command(library: Path, address: str) -> list[str]:
+    """The command that finds the source line of a finding's ``address``; read its output with ``located``."""
+    return ["addr2line", "--inlines", f"--exe={library}", address]
+
+
+def located(output: str) -> tuple[str, int] | None:
+    """File (relative to the kernels' root) and line out of ``locate_command``'s output.
+
+    An access made by one of the runtime's inline functions (an atomic) belongs to the kernel's line that called
+    it. None where the library has no line for the address.
+    """
+    for place in output.splitlines():
+        file, _, line = place.partition(" ")[0].rpartition(":")
+        if line.isdigit() and int(line) > 0 and Path(file).parent.name != "host":
+            return file, int(line)
+    return None
