@@ -1,0 +1,182 @@
+"""gate on trees of the specimen, through the real command line."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+
+from qsa_bench import store, tensor_file
+from tests.specimen import trees
+from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
+    specimen_master,
+    specimen_session_folder,
+    specimen_tree,
+)
+from tests.specimen.trees import MUTATIONS, STAGE, Tree
+
+RANK, SMOOTH = "kernels/specimen/rank.cu", "kernels/specimen/smooth.cu"
+HEADER = "kernels/specimen/element.cuh"
+STAGE_FILE = "qsa_bench/stages/specimen.py"
+GATE = ("gate", "--stage", STAGE, "--seeds", "1")
+
+
+def only_line(text: str) -> str:
+    """Return the one line that a refusal is."""
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def test_a_new_stage_is_its_files_and_no_edit_elsewhere(tree: Tree) -> None:
+    # The tree is the repository with the specimen's files added: nothing of it was edited.
+    added = {str(path.relative_to(trees.FILES)) for path in trees.FILES.rglob("*.*")}
+    assert not [path for path in added if (trees.REPOSITORY / path).exists()]
+    code, document = tree.json(*GATE)
+    assert code == 0
+    assert document["summary"]["failed_cases"] == 0
+    assert document["asked"] == document["done"] == 9
+    families = {verdict["family"] for verdict in document["verdicts"]}
+    assert families == {"golden", "steps", "traps", "refusals"}
+    # The pipeline's state is carried, its floats are held at a bound, its golden is of its kind.
+    levels = [v for v in document["verdicts"] if v["check"] == "level"]
+    assert all(0 <= v["margin"] <= 1 for v in levels)
+    assert document["notes"]["coverage"] == {STAGE: {"elements": 40, "differing_bits": 0}}
+    assert document["notes"]["golden"]["path"] == "specimen.safetensors"
+    assert document["notes"]["blind_cases"] == {STAGE: []}
+    assert tree.runs()[0].name == document["id"]
+    listed = tree.run("list", "stages").stdout
+    assert "a decaying sum and its ranks" in listed
+
+
+def test_a_wrong_kernel_fails_the_gate_and_leaves_its_smallest_failing_input_to_replay(
+    tree: Tree,
+) -> None:
+    tree.edit(SMOOTH, "const float sum = __fmaf_rn", "const float sum = 0.5f + __fmaf_rn")
+    code, document = tree.json(*GATE)
+    assert code == 3
+    assert document["exit_code"] == 3
+    assert document["summary"]["failed_cases"] == 5
+    worst = next(v for v in document["verdicts"] if v["check"] == "golden-level")
+    assert worst["status"] == "wrong"
+    assert worst["margin"] > 1000
+    commands = document["notes"]["replay_commands"]
+    assert len(commands) == 4
+    words = shlex.split(commands[2])
+    assert words[:3] == ["qsa-bench", "replay", STAGE]
+    saved = tensor_file.read(tree.root / words[3])
+    # Of 33 elements one alone shows it.
+    assert saved.tensors["values"].shape == (2, 1)
+    assert document["folder"] in str(words[3])
+    done = tree.run(*words[1:])
+    assert done.returncode == 3
+    assert "level" in done.stdout
+    tree.edit(SMOOTH, "0.5f + __fmaf_rn", "__fmaf_rn")
+    assert tree.run(*words[1:]).returncode == 0
+
+
+def test_a_failure_that_one_order_of_threads_shows_is_reproduced_by_its_command(
+    tree: Tree,
+) -> None:
+    # Thread 0 reads what thread 1 has yet to write, unless it comes last.
+    tree.edit(RANK, "  __syncthreads();\n", "  if (threadIdx.x >= 64) __syncthreads();\n")
+    code, document = tree.json(*GATE, "--case", "*3x64")
+    assert code == 3
+    (command,) = document["notes"]["replay_commands"]
+    words = shlex.split(command)
+    assert tensor_file.read(tree.root / words[3]).tensors["values"].shape == (3, 64)
+    assert tree.run(*words[1:]).returncode == 3
+
+
+def test_no_input_is_saved_where_none_is_wanted(tree: Tree) -> None:
+    tree.edit(RANK, "? 1 : 0", "? 0 : 1")
+    code, document = tree.json(*GATE, "--no-save-failures", "--case", "*2x33")
+    assert code == 3
+    assert document["notes"]["replay_commands"] == []
+    assert not (Path(tree.root) / document["folder"] / "failures").exists()
+
+
+def test_a_kernel_that_does_not_compile_is_a_baseline_that_failed(tree: Tree) -> None:
+    tree.edit(RANK, "int32_t below = 0;", "int32_t below = none_such;")
+    done = tree.run(*GATE)
+    assert done.returncode == 5
+    assert "none_such" in only_line(done.stderr)
+    assert "building rank for host (plain): it does not compile" in done.stderr
+    (folder,) = tree.runs()
+    stored = store.read_run(folder)
+    assert (stored.run.exit_code, stored.complete) == (5, True)
+
+
+def test_a_judge_that_accepts_everything_makes_a_blind_gate(tree: Tree) -> None:
+    tree.edit(
+        STAGE_FILE,
+        '    values = built.array("values")\n    want = levels(values)\n',
+        '    return\n    values = built.array("values")\n    want = levels(values)\n',
+    )
+    tree.edit(STAGE_FILE, "found = bounded(", 'found = Finding("golden-level", Status.PASS)\n')
+    text = tree.read(STAGE_FILE).replace(
+        'PASS)\n"golden-level", "level", want, got, np.full(want.shape, BOUND))', "PASS)"
+    )
+    tree.write(
+        STAGE_FILE, text.replace("Finding, Kernel, Role\n", "Finding, Kernel, Role, Status\n")
+    )
+    code, document = tree.json(*GATE)
+    assert code == 10
+    assert document["summary"]["failed_cases"] == 0
+    assert document["notes"]["blind_cases"][STAGE] == [
+        "specimen/golden/case0",
+        "specimen/steps/1x1",
+        "specimen/steps/2x33",
+        "specimen/steps/3x64",
+        "specimen/steps/one-order",
+    ]
+
+
+def test_a_gate_without_its_control_proves_nothing(tree: Tree) -> None:
+    (tree.root / MUTATIONS / "controls/writes-nothing.patch").unlink()
+    (tree.root / MUTATIONS / "controls/writes-nothing.toml").unlink()
+    done = tree.run(*GATE)
+    assert done.returncode == 8
+    assert "controls/writes-nothing.patch is missing" in only_line(done.stderr)
+
+
+def test_a_selection_that_matches_nothing_is_no_success(tree: Tree) -> None:
+    done = tree.run(*GATE, "--case", "*/golden/case1")
+    assert done.returncode == 6
+    assert "none matches */golden/case1" in only_line(done.stderr)
+    done = tree.run("gate", "--stage", "specimens")
+    assert done.returncode == 6
+    assert "no such stage; choose from" in only_line(done.stderr)
+    assert tree.runs() == []
+
+
+def test_a_golden_is_refused_by_name_when_it_is_damaged_or_of_a_kind_nobody_reads(
+    tree: Tree,
+) -> None:
+    wrong = tree.root / "wrong.safetensors"
+    golden = tensor_file.read(tree.root / "qsa_bench/goldens/specimen.safetensors")
+    tensors = {"values": golden.tensors["values"], "level": np.zeros((2, 2), np.float32)}
+    tensor_file.write(wrong, tensors, dict(golden.dtypes), dict(golden.metadata))
+    done = tree.run(*GATE, "--golden", "wrong.safetensors")
+    assert done.returncode == 2
+    assert "wrong.safetensors: level is not f32 with 1 axes" in only_line(done.stderr)
+    done = tree.run(*GATE, "--golden", "qsa_bench/goldens/qsa.safetensors")
+    assert done.returncode == 6
+    assert "it is a qsa golden, which specimen does not read" in only_line(done.stderr)
+
+
+def test_another_golden_of_the_kind_takes_the_committed_ones_place(tree: Tree) -> None:
+    committed = tree.root / "qsa_bench/goldens/specimen.safetensors"
+    other = tensor_file.read(committed)
+    level = other.tensors["level"].copy()
+    level[3] += 1
+    tensors = {"values": other.tensors["values"], "level": level}
+    path = tree.root / "other.safetensors"
+    tensor_file.write(path, tensors, dict(other.dtypes), dict(other.metadata))
+    code, document = tree.json("gate", "--golden", "other.safetensors", "--seeds", "0")
+    assert code == 3
+    failed = [v for v in document["verdicts"] if v["status"] != "pass"]
+    assert [(v["check"], v["first"], v["count"]) for v in failed] == [
+        ("golden-level", "level[3]", 1)
+    ]

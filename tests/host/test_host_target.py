@@ -1,0 +1,105 @@
+"""The description of the host target: commands are data, modes differ as said, objects do not depend on the place."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qsa_bench.targets import host
+from tests.host.harness import FIFO, HERE, INPUT, KERNELS, LIFO, SEEDED, Buffer, Library
+
+
+def command(mode: str, source: str = "qsa/some.cu") -> list[str]:
+    return host.compile_command(
+        KERNELS / source, Path("some.o"), KERNELS, mode, {"THREADS": 256, "NAME": "x"}
+    )
+
+
+def test_a_kernel_is_instrumented_for_its_mode() -> None:
+    plain, checked = command("plain"), command("checked")
+    assert "-fsanitize=thread" in checked
+    assert "-fsanitize=thread" not in plain
+    assert all("-fsanitize-coverage=trace-pc" in flags for flags in (plain, checked))
+    assert all("-ffp-contract=off" in flags for flags in (plain, checked))
+    assert all({"-DTHREADS=256", "-DNAME=x"} <= set(flags) for flags in (plain, checked))
+
+
+def test_the_runtime_is_never_instrumented() -> None:
+    (source,) = host.runtime_sources(KERNELS)
+    for mode in host.MODES:
+        flags = command(mode, str(source.relative_to(KERNELS)))
+        assert not [flag for flag in flags if flag.startswith("-fsanitize")]
+
+
+def test_the_runtime_is_all_of_its_folder() -> None:
+    (source,) = host.runtime_sources(KERNELS)
+    included = {
+        line.split('"')[1]
+        for line in source.read_text().splitlines()
+        if line.startswith("#include")
+    }
+    there = {f"host/{path.name}" for path in source.parent.glob("*.cpp") if path != source}
+    assert included == there
+
+
+def test_an_unknown_mode_is_an_error() -> None:
+    with pytest.raises(ValueError, match="host mode 'fast': expected one of plain, checked"):
+        command("fast")
+
+
+def test_linking_brings_no_sanitizer() -> None:
+    flags = host.link_command([Path("a.o"), Path("b.o")], Path("c.so"))
+    assert flags[-4:] == ["a.o", "b.o", "-o", "c.so"]
+    assert not [flag for flag in flags if "sanitize" in flag]
+
+
+@pytest.mark.parametrize("mode", list(host.MODES))
+def test_equal_sources_give_equal_objects_wherever_they_lie(tmp_path: Path, mode: str) -> None:
+    objects = []
+    for place in ("one", "another/deeper"):
+        root = tmp_path / place
+        for folder in ("common", "host"):
+            (root / folder).mkdir(parents=True)
+            for header in (KERNELS / folder).glob("*.*h"):
+                (root / folder / header.name).write_bytes(header.read_bytes())
+        source = root / "qsa" / "limits.cu"
+        source.parent.mkdir()
+        source.write_bytes((HERE / "kernels" / "limits.cu").read_bytes())
+        made = root / "limits.o"
+        subprocess.run(host.compile_command(source, made, root, mode, {}), check=True)
+        objects.append(made.read_bytes())
+    assert objects[0] == objects[1]
+    assert str(tmp_path).encode() not in objects[0]
+
+
+@pytest.mark.parametrize("mode", list(host.MODES))
+def test_everything_the_portability_header_promises_runs_on_the_host(
+    build: Callable[[str, str], Library], mode: str
+) -> None:
+    # Compiled without a warning: the builder refuses any.
+    vectors = np.random.default_rng(5).standard_normal(128).astype(np.float32)
+    buffers = [
+        Buffer("vectors", vectors, INPUT),
+        Buffer("out", np.zeros(192, np.uint32)),
+        Buffer("wide", np.zeros(1, np.uint64)),
+        Buffer("number", np.zeros(1, np.float32)),
+    ]
+    orders = [{"schedule": FIFO}, {"schedule": LIFO}, {"schedule": SEEDED, "seed": 3}]
+    results = build("portability_surface.cu", mode).runs("surface", buffers, [], orders)
+    for result in results:
+        assert (result.status, result.findings) == (0, [])
+        assert (result.arrays["out"][1:33] != 0).all()
+        assert result.arrays["number"][0] == 3.0
+        # out[0] went through atomics of every kind, so it alone depends on the order.
+        assert (result.arrays["out"][1:] == results[0].arrays["out"][1:]).all()
+
+
+def test_a_location_is_the_first_line_outside_the_runtime() -> None:
+    text = "/k/host/atomics.h:40\nqsa/select.cu:17 (discriminator 3)\nqsa/select.cu:99\n"
+    assert host.located(text) == ("qsa/select.cu", 17)
+    assert host.located("??:0\n") is None
+    assert host.located("??:?\n") is None

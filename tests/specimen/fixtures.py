@@ -1,0 +1,69 @@
+"""Fixtures of tests that build and run: one cache and one tree a session, copies for each test."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from qsa_bench.builder import Builder
+from qsa_bench.stages.base import Stage
+from tests.specimen import trees
+from tests.specimen.trees import Tree
+
+_MODES = ("plain", "checked")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock that the processes of a session share."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session", name="session_folder")
+def specimen_session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of a session share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session", name="master")
+def specimen_master(session_folder: Path) -> Tree:
+    """The tree that every test's is a copy of; what it builds is there. Not to be changed."""
+    tree = Tree(session_folder / "master", session_folder / "cache")
+    with _alone(session_folder / "master.lock"):
+        if not tree.root.exists():
+            trees.grow(tree.root, tree.cache)
+    # The runtime takes the longest: each process begins with another mode.
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    builder = Builder(tree.builds)
+    for index in range(len(_MODES)):
+        mode = _MODES[(number + index) % len(_MODES)]
+        with _alone(session_folder / f"{mode}.lock"):
+            for kernel in trees.stage().kernels:
+                assert builder.build(kernel, "host", root=tree.root, mode=mode).ok
+    return tree
+
+
+@pytest.fixture(name="tree")
+def specimen_tree(master: Tree, tmp_path: Path) -> Tree:
+    """A tree of the test's own, to break."""
+    return trees.transplant(master, tmp_path / "tree")
+
+
+@pytest.fixture(scope="session", name="stage")
+def specimen_stage() -> Stage:
+    """The specimen's stage, which no registry of this process knows."""
+    return trees.stage()
+
+
+@pytest.fixture(name="builder")
+def specimen_builder(master: Tree) -> Builder:
+    """A builder into the session's cache."""
+    return Builder(master.builds)
