@@ -27,16 +27,19 @@ $(BIN)/python:
 	echo "make: no Python 3.11 or newer on the PATH (Debian: apt-get install python3 python3-venv)"; \
 	exit 1
 
-# The demo needs the package alone; tests and checks need their tools too.
+# The demo needs the package alone; tests and checks need their tools too. pip unpacks on one core:
+# torch goes in beside the other large ones, which share no file with it.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing qsa-bench in $(VENV)"
+	@$(PIP_INSTALL) --no-deps torch & torch=$$!; \
+		$(PIP_INSTALL) numpy pandas pyarrow safetensors nvidia-ml-py typer rich && wait $$torch
 	@$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing qsa-bench and the test tools in $(VENV)"
+$(VENV)/.test-installed: $(VENV)/.installed
+	@echo "installing the test tools in $(VENV)"
 	@$(PIP_INSTALL) --editable '.[test]'
-	@touch $(VENV)/.installed $@
+	@touch $@
 
 .PHONY: compiler
 compiler:

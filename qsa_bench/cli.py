@@ -221,6 +221,10 @@ def mutate(
         ),
     ] = None,
     seeds: Seeds = defaults.MUTATE_SEEDS,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Run every mutant anew, whatever earlier runs found."),
+    ] = False,
     jobs: Jobs = None,
     output: Results = defaults.RESULTS,
     format: Format = "table",
@@ -238,6 +242,7 @@ def mutate(
         seeds=seeds,
         jobs=requests.default_jobs() if jobs is None else jobs,
         results=output,
+        fresh=fresh,
     )
     return Asked("mutate", request, format, quiet, verbose)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -248,7 +249,7 @@ def builds(made: Sequence[Build], *, detail: bool) -> Table:
                 build.mutant or "",
                 result,
                 duration(build.seconds),
-                build.compiler,
+                compiler(build.compiler),
                 build.digest[:12],
                 mark=Mark.PLAIN if build.ok else Mark.BAD,
             )
@@ -259,6 +260,15 @@ def builds(made: Sequence[Build], *, detail: bool) -> Table:
             if len(log) > _LOG_LINES:
                 lines.append(f"... {count(len(log) - _LOG_LINES, 'line')} more")
     return Table("builds", "builds", columns, tuple(rows), lines=tuple(lines), detail=detail)
+
+
+def compiler(line: str) -> str:
+    """Return a compiler's version line in two words: "g++ 12.2.0", "nvcc 13.0"."""
+    release = re.search(r"release (\S+?),", line)
+    if release:
+        return f"nvcc {release[1]}"
+    words = line.split()
+    return f"{words[0]} {words[-1]}" if words else line
 
 
 def timing(notes: Mapping[str, Any]) -> tuple[Table, ...]:

@@ -125,8 +125,8 @@ def _first_failure(verdicts: Sequence[Verdict]) -> Verdict | None:
     return next((verdict for verdict in verdicts if not verdict.passed), None)
 
 
-def score_of(results: Sequence[MutantResult]) -> dict[str, int]:
-    """Count what the score is made of; controls are no part of it.
+def score_of(results: Sequence[MutantResult], never_run: int = 0) -> dict[str, int]:
+    """Count what the score is made of; controls are no part of it, `never_run` counts against it.
 
     score = (killed + expected crash + expected timeout) / (all - equivalent - unviable - gpu-only)
     """
@@ -137,12 +137,12 @@ def score_of(results: Sequence[MutantResult]) -> dict[str, int]:
         "killed": counts[Outcome.KILLED],
         "expected_crash": expected[Outcome.KILLED_BY_CRASH],
         "expected_timeout": expected[Outcome.KILLED_BY_TIMEOUT],
-        "all": len(counted),
+        "all": len(counted) + never_run,
         "equivalent": counts[Outcome.EQUIVALENT],
         "unviable": counts[Outcome.UNVIABLE],
         "gpu_only": counts[Outcome.GPU_ONLY],
         "survived": counts[Outcome.SURVIVED],
-        "not_run": counts[Outcome.NOT_RUN],
+        "not_run": counts[Outcome.NOT_RUN] + never_run,
     }
 
 

@@ -28,7 +28,8 @@ from qsa_bench.stages.base import (
 
 PLAIN = "plain"
 CHECKED = "checked"
-_CHECKED_SCHEDULES = (Schedule("fifo"), Schedule("lifo"))
+# What orders two accesses does not depend on the order they were run in, so one order is enough.
+_CHECKED_SCHEDULES = (Schedule("fifo"),)
 # A mutant may use this many times the clean kernel's fuel and time before it counts as endless:
 # enough for one that merely does more work, little enough that an endless loop costs no minute.
 _FUEL_FACTOR = 8

@@ -157,7 +157,10 @@ class GateRequest:
 
 @dataclass(frozen=True)
 class MutateRequest:
-    """Run the mutants of stages. `id_globs` match "<stage>/<name>"; none: all."""
+    """Run the mutants of stages. `id_globs` match "<stage>/<name>"; none: all.
+
+    `fresh` runs every mutant, also one whose outcome is kept from an earlier run.
+    """
 
     stages: tuple[str, ...] = ()
     target: str = "host"
@@ -167,6 +170,7 @@ class MutateRequest:
     jobs: int = field(default_factory=default_jobs)
     results: Path = defaults.RESULTS
     argv: tuple[str, ...] = ()
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         _check(self.target, self.jobs, self.seeds)

@@ -161,16 +161,25 @@ def test_make_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
     assert done.stdout == "make: g++ is not on the PATH (Debian: apt-get install g++)\n"
 
 
-def test_make_installs_again_only_when_what_is_wanted_changed(tmp_path: Path) -> None:
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.write_text('#!/bin/sh\necho "$@" >> calls\n')
+def _fake_python(folder: Path, body: str) -> None:
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{body}\n")
     python.chmod(0o755)
+
+
+def _editable(folder: Path) -> list[str]:
+    """Return what was installed in place, in order, as the fake Python noted it."""
+    calls = (folder / "calls").read_text().splitlines()
+    assert all("--constraint constraints.txt" in call for call in calls)
+    return [call.rpartition(" --editable ")[2] for call in calls if " --editable " in call]
+
+
+def test_make_installs_again_only_when_what_is_wanted_changed(tmp_path: Path) -> None:
+    _fake_python(tmp_path, 'echo "$@" >> calls')
     _make(tmp_path, ".venv/.installed")
     subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True, check=True)
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert [call.rpartition(" --editable ")[2] for call in calls] == [".", ".[test]"]
-    assert all("--constraint constraints.txt" in call for call in calls)
+    assert _editable(tmp_path) == [".", ".[test]"]
     for target in ("setup", ".venv/.installed"):
         again = subprocess.run(
             ["make", target], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -178,7 +187,16 @@ def test_make_installs_again_only_when_what_is_wanted_changed(tmp_path: Path) ->
         assert re.search("Nothing to be done|is up to date", again.stdout)
     os.utime(tmp_path / "constraints.txt", (2**31, 2**31))
     subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True, check=True)
-    assert len((tmp_path / "calls").read_text().splitlines()) == 3
+    assert _editable(tmp_path) == [".", ".[test]", ".", ".[test]"]
+
+
+@pytest.mark.parametrize("what", ["--no-deps torch", "numpy pandas", "--editable ."])
+def test_an_install_that_fails_is_not_taken_for_done(tmp_path: Path, what: str) -> None:
+    _fake_python(tmp_path, f'case "$*" in *"{what}"*) echo no such package >&2; exit 1;; esac')
+    done = _make(tmp_path, "demo")
+    assert done.returncode == 2
+    assert "no such package" in done.stderr
+    assert not (tmp_path / ".venv" / ".installed").exists()
 
 
 def test_ci_runs_what_a_newcomer_runs() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qsa_bench import console, mutation_tables, pages, results, store
+from qsa_bench import console, gate_tables, mutation_tables, pages, results, store
 from qsa_bench.model import SCHEMA_VERSION
 from qsa_bench.tables import Cell, Column, Mark, Page, Table, duration, markdown, row, shown
 from tests import specimens
@@ -409,6 +409,18 @@ def test_a_quiet_page_is_its_headline_and_folder(
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("gate ok: 1 case")
     assert second == f"run folder: {run.folder}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("g++ (Debian 12.2.0-14+deb12u1) 12.2.0", "g++ 12.2.0"),
+        ("Cuda compilation tools, release 13.0, V13.0.88", "nvcc 13.0"),
+        ("", ""),
+    ],
+)
+def test_a_compiler_is_named_in_two_words(line: str, said: str) -> None:
+    assert gate_tables.compiler(line) == said
 
 
 def test_builds_and_times_are_shown_when_asked_and_failed_builds_always() -> None:

@@ -358,7 +358,7 @@ void end_launch() {
 
 bool start_group(uint64_t first_block) {
   const uint32_t size = launch_state.shape.cluster;
-  if ((next_serial + size) >> kSerialBits != 0) {
+  if ((next_serial + size - 1) >> kSerialBits != 0) {
     report(finding_here("launch-limit",
                         "too many blocks since the reset for the checked mode: use a smaller case"));
     return false;

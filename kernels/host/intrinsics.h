@@ -33,8 +33,6 @@ void* memset(void*, int, size_t) noexcept;
 #endif
 }
 
-#define QSA_HOST_INLINE inline __attribute__((always_inline))
-
 // --- bits ---
 template <class To, class From>
 QSA_HOST_INLINE To qsa_host_bit_cast(From value) {

@@ -3,23 +3,28 @@
 
 #include <stdint.h>
 
+// Kernels are compiled with -O1, which leaves small functions out of line unless told.
+#define QSA_HOST_INLINE inline __attribute__((always_inline))
+
 #define QSA_HOST_VECTOR2(name, scalar, alignment) \
   struct alignas(alignment) name {                \
     scalar x, y;                                  \
   };                                              \
-  constexpr name make_##name(scalar x, scalar y) { return name{x, y}; }
+  QSA_HOST_INLINE constexpr name make_##name(scalar x, scalar y) { return name{x, y}; }
 
 #define QSA_HOST_VECTOR3(name, scalar) \
   struct name {                        \
     scalar x, y, z;                    \
   };                                   \
-  constexpr name make_##name(scalar x, scalar y, scalar z) { return name{x, y, z}; }
+  QSA_HOST_INLINE constexpr name make_##name(scalar x, scalar y, scalar z) { return name{x, y, z}; }
 
-#define QSA_HOST_VECTOR4(name, scalar, alignment) \
-  struct alignas(alignment) name {                \
-    scalar x, y, z, w;                            \
-  };                                              \
-  constexpr name make_##name(scalar x, scalar y, scalar z, scalar w) { return name{x, y, z, w}; }
+#define QSA_HOST_VECTOR4(name, scalar, alignment)                                      \
+  struct alignas(alignment) name {                                                     \
+    scalar x, y, z, w;                                                                 \
+  };                                                                                   \
+  QSA_HOST_INLINE constexpr name make_##name(scalar x, scalar y, scalar z, scalar w) { \
+    return name{x, y, z, w};                                                           \
+  }
 
 QSA_HOST_VECTOR2(char2, signed char, 2)
 QSA_HOST_VECTOR2(uchar2, unsigned char, 2)

@@ -21,7 +21,10 @@
 #include "qsa/score_row.cuh"
 
 #ifndef QSA_SCORE_MMA_THREADS
-#define QSA_SCORE_MMA_THREADS 256
+#define QSA_SCORE_MMA_THREADS 512
+#endif
+#ifndef QSA_ORDER
+#define QSA_ORDER 0
 #endif
 #ifndef QSA_SCORE_MMA_CHAIN
 #define QSA_SCORE_MMA_CHAIN 8
@@ -33,8 +36,8 @@ namespace score_decode {
 using namespace score_query;
 
 constexpr int kThreads = QSA_SCORE_MMA_THREADS;
-static_assert(kThreads % kWarpLanes == 0 && kThreads >= 256 && kThreads <= 1024,
-              "QSA_SCORE_MMA_THREADS is a whole number of warps, 256 to 1024: a warp builds a row");
+static_assert(kThreads % kWarpLanes == 0 && kThreads >= 128 && kThreads <= 1024,
+              "QSA_SCORE_MMA_THREADS is a whole number of warps, 128 to 1024");
 constexpr int kWarps = kThreads / kWarpLanes;
 constexpr int kOperandKeys = 8;
 constexpr int kOperands = 2;
@@ -104,6 +107,7 @@ template <int kRowTiles>
 __global__ void __launch_bounds__(kThreads, resident_ctas(kRowTiles))
     score_decode_kernel(ScoreArguments arguments) {
   constexpr int kRows = kTileRows * kRowTiles;
+  constexpr int kBuilds = (kRows * kQueryHeads + kWarps - 1) / kWarps;
   QSA_SHARED(uint4, query, kRows* kRowUnits);
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
@@ -113,9 +117,16 @@ __global__ void __launch_bounds__(kThreads, resident_ctas(kRowTiles))
   const int64_t rows_left = arguments.row_count - first_row;
   const int rows = rows_left < kRows ? static_cast<int>(rows_left) : kRows;
 
-  // Warp r builds row r. Its position is loaded beside the lengths, not after them: the load waits 600 clocks.
-  const bool is_builder = warp < rows;
-  const int position = is_builder ? arguments.rows[first_row + warp] : 0;
+  // Warp w builds heads w, w + kWarps ... Their positions are loaded beside the lengths, not after them: either
+  // load waits 600 clocks.
+  int position[kBuilds];
+  int built_visible_len[kBuilds];
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kBuilds; ++i) {
+    const int row = (warp + i * kWarps) / kQueryHeads;
+    position[i] = row < rows ? arguments.rows[first_row + row] : 0;
+    built_visible_len[i] = row < rows ? arguments.visible_len[first_row + row] : 0;
+  }
   int live[kRowTiles];  // blocks seen by the rows whose scores this lane writes
   int most = 0;
   QSA_SCORE_UNROLL
@@ -133,21 +144,32 @@ __global__ void __launch_bounds__(kThreads, resident_ctas(kRowTiles))
     return;
   }
 
-  // Warps that build a row come to their keys later; the others have filled the path to memory by then.
-  if (is_builder) {
+  // The loads of the query go before those of the keys: behind 128 KB of keys they took 2 us longer.
+  HeadWords words[kBuilds];
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kBuilds; ++i) {
+    words[i] = no_head();
     // [score.zero-visible] a row that sees nothing is a padding row; its position is not looked at.
-    const bool is_row = arguments.visible_len[first_row + warp] != 0;
-    if (is_row) {
-      require_position(arguments, position);
+    if (built_visible_len[i] != 0) {
+      require_position(arguments, position[i]);
+      words[i] = load_head(arguments, position[i], (warp + i * kWarps) % kQueryHeads, lane);
     }
-    const RowWords words = is_row ? load_row(arguments, position, lane) : no_row();
-    store_units(build_row(words, load_weights(arguments, lane), arguments.eps), query, warp, lane);
+  }
+  if (QSA_ORDER) {
+    __syncthreads();
   }
   KeyWords keys;
   if (first_key < most) {
     load_keys(arguments.block_keys, first_key + quad, most, quad_lane, keys);
   }
-  // [score.query-barrier] rows are built by other warps than read them.
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kBuilds; ++i) {
+    const int vector = warp + i * kWarps;
+    if (vector < rows * kQueryHeads) {
+      store_group(build_head(words[i], arguments.eps, lane), query, vector / kQueryHeads, vector % kQueryHeads, lane);
+    }
+  }
+  // [score.query-barrier] heads are built by other warps than read them.
   __syncthreads();
 
   // The lane's units of each k-step: of the row and pair that stand in row g of the left operand. A row that is

@@ -34,17 +34,24 @@ constexpr int kChunks = 4;                          // chunks of a vector a lane
 constexpr int kSteps = 2 * kChunks;                 // k-steps of 16 dims
 constexpr int kKeyChunks = kHeadDim / kChunkDims;   // 16
 constexpr int kKeyGroup = 16;                       // keys of two column tiles
-constexpr int kTileKeys = 32;
-constexpr int kStages = 4;
+constexpr int kTileKeys = 64;
+constexpr int kStages = 3;
 constexpr int kStageDims = kTileKeys * kHeadDim;
 constexpr int kLoads = kTileKeys * kKeyChunks / kThreads;
 
-// 64 KB of query, built a group of rows at a time, and 32 KB of keys: within the 99 KB of compute capability 8.6.
+// 96 KB, within the 99 KB of compute capability 8.6: two stages of keys, and 64 KB in which the query is built, a
+// group of rows at a time. Once it is in registers the third stage takes its place.
 struct Shared {
+  uint16_t keys[kStages - 1][kStageDims];
   uint4 query[kWarps][kGroupRows * kRowUnits];
-  uint16_t keys[kStages][kStageDims];
   int warp_most[kWarps];
 };
+static_assert(sizeof(uint16_t) * kStageDims <= sizeof(uint4) * kWarps * kGroupRows * kRowUnits,
+              "the third stage fits where the query was built");
+
+__device__ QSA_SCORE_PASS uint16_t* stage_at(Shared* shared, int stage) {
+  return reinterpret_cast<uint16_t*>(shared) + stage * kStageDims;
+}
 
 // The left operand of a warp, by group of rows, pair of heads and k-step.
 using Query = uint32_t[kRowGroups][kHeadPairs][kSteps][4];
@@ -129,7 +136,7 @@ __device__ QSA_SCORE_PASS void multiply(const Query& query, uint16_t* keys, int 
 __device__ QSA_SCORE_PASS void store_scores(float* row_scores, const float (&score)[4], int block, int live,
                                              bool is_aligned) {
   if (is_aligned && block + 4 <= live) {
-    __stcs(reinterpret_cast<float4*>(row_scores + block), make_float4(score[0], score[1], score[2], score[3]));
+    *reinterpret_cast<float4*>(row_scores + block) = make_float4(score[0], score[1], score[2], score[3]);
     return;
   }
   QSA_SCORE_UNROLL
@@ -177,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 1) score_prefill_kernel(ScoreArgumen
   QSA_SCORE_UNROLL
   for (int stage = 0; stage < kStages - 1; ++stage) {
     if (begin + stage < end) {
-      copy_tile(arguments.block_keys, (begin + stage) * kTileKeys, most, shared->keys[stage]);
+      copy_tile(arguments.block_keys, (begin + stage) * kTileKeys, most, stage_at(shared, stage));
     }
     async_copy_commit();
   }
@@ -207,14 +214,15 @@ __global__ void __launch_bounds__(kThreads, 1) score_prefill_kernel(ScoreArgumen
 
   for (int tile = begin; tile < end; ++tile) {
     async_copy_wait<kStages - 2>();
-    // This tile has arrived for every thread, and the stage of the tile before has been read by all.
+    // This tile has arrived for every thread; the stage of the tile before, or the query in its place, has been
+    // read by all.
     __syncthreads();
     const int ahead = tile + kStages - 1;
     if (ahead < end) {
-      copy_tile(arguments.block_keys, ahead * kTileKeys, most, shared->keys[(ahead - begin) % kStages]);
+      copy_tile(arguments.block_keys, ahead * kTileKeys, most, stage_at(shared, (ahead - begin) % kStages));
     }
     async_copy_commit();
-    uint16_t* stage = shared->keys[(tile - begin) % kStages];
+    uint16_t* stage = stage_at(shared, (tile - begin) % kStages);
     QSA_SCORE_UNROLL
     for (int first = 0; first < kTileKeys; first += kKeyGroup) {
       const int block = tile * kTileKeys + first;

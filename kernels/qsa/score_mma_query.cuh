@@ -112,15 +112,14 @@ __device__ QSA_SCORE_PASS RowWords no_row() {
 
 // [norm.eps] eps is added to the mean square, inside the root.
 __device__ QSA_SCORE_PASS float inverse_root_mean_square(const LaneDims (&x)[kGroups], float eps) {
+  // The square of a bf16 is exact in f32, so adding it by FMA rounds as adding it does.
   float group_sum[kGroups];
   QSA_SCORE_UNROLL
   for (int k = 0; k < kGroups; ++k) {
-    float square[kGroupDims];
-    QSA_SCORE_UNROLL
-    for (int i = 0; i < kGroupDims; ++i) {
-      square[i] = __fmul_rn(x[k].dim[i], x[k].dim[i]);
-    }
-    group_sum[k] = __fadd_rn(__fadd_rn(square[0], square[1]), __fadd_rn(square[2], square[3]));
+    const float(&dim)[kGroupDims] = x[k].dim;
+    const float front = __fmaf_rn(dim[1], dim[1], __fmul_rn(dim[0], dim[0]));
+    const float back = __fmaf_rn(dim[3], dim[3], __fmul_rn(dim[2], dim[2]));
+    group_sum[k] = __fadd_rn(front, back);
   }
   float sum = __fadd_rn(__fadd_rn(group_sum[0], group_sum[2]), __fadd_rn(group_sum[1], group_sum[3]));
   QSA_SCORE_UNROLL
@@ -131,11 +130,31 @@ __device__ QSA_SCORE_PASS float inverse_root_mean_square(const LaneDims (&x)[kGr
   return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean_square, eps)));
 }
 
-// One dim of a rotated pair. [rotation.three-roundings]
-__device__ QSA_SCORE_PASS float rotate_dim(float x, float cosine, float half_turn, float sine) {
-  const float along = round_to_bf16(__fmul_rn(x, cosine));
-  const float across = round_to_bf16(__fmul_rn(half_turn, sine));
-  return __fadd_rn(along, across);
+__device__ QSA_SCORE_PASS uint2 pack(const LaneDims& x) {
+  return make_uint2(pack_bf16(x.dim[0], x.dim[1]), pack_bf16(x.dim[2], x.dim[3]));
+}
+
+// x * y, rounded to bf16. In pairs: converting one float is an eighth as fast as packing two.
+__device__ QSA_SCORE_PASS LaneDims rounded_product(const LaneDims& x, const LaneDims& y) {
+  LaneDims product;
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kGroupDims; ++i) {
+    product.dim[i] = __fmul_rn(x.dim[i], y.dim[i]);
+  }
+  return unpack(pack(product));
+}
+
+// [rotation.three-roundings] both products and their sum are each rounded to bf16.
+__device__ QSA_SCORE_PASS uint2 rotate_group(const LaneDims& x, const LaneDims& cosine, const LaneDims& half_turn,
+                                             const LaneDims& sine) {
+  const LaneDims along = rounded_product(x, cosine);
+  const LaneDims across = rounded_product(half_turn, sine);
+  LaneDims rotated;
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kGroupDims; ++i) {
+    rotated.dim[i] = __fadd_rn(along.dim[i], across.dim[i]);
+  }
+  return pack(rotated);
 }
 
 // The lane's part of a row's heads as bf16: groups lane % 8 + 8k of head lane / 8.
@@ -153,33 +172,25 @@ __device__ QSA_SCORE_PASS PackedRow build_row(const RowWords& words, const Weigh
     x[k] = unpack(words.raw[k]);
   }
   const float inverse = inverse_root_mean_square(x, eps);
+  PackedRow row;
   QSA_SCORE_UNROLL
   for (int k = 0; k < kGroups; ++k) {
     QSA_SCORE_UNROLL
     for (int i = 0; i < kGroupDims; ++i) {
       x[k].dim[i] = __fmul_rn(__fmul_rn(x[k].dim[i], inverse), weights.group[k].dim[i]);
-      // Dims past the rotary ones are rounded as they are packed.
-      if (k < kRotaryGroups) {
-        x[k].dim[i] = round_to_bf16(x[k].dim[i]);
-      }
     }
+    row.group[k] = pack(x[k]);
   }
-  const LaneDims cosine[kRotaryGroups] = {unpack(words.cosine[0]), unpack(words.cosine[1])};
-  const LaneDims sine[kRotaryGroups] = {unpack(words.sine[0]), unpack(words.sine[1])};
+  const LaneDims front = unpack(row.group[0]);
+  const LaneDims back = unpack(row.group[1]);
+  LaneDims negated_back;
   QSA_SCORE_UNROLL
   for (int i = 0; i < kGroupDims; ++i) {
-    const float front = x[0].dim[i];
-    const float back = x[1].dim[i];
-    x[0].dim[i] = rotate_dim(front, cosine[0].dim[i], -back, sine[0].dim[i]);
-    x[1].dim[i] = rotate_dim(back, cosine[1].dim[i], front, sine[1].dim[i]);
+    negated_back.dim[i] = -back.dim[i];
   }
-  PackedRow packed;
-  QSA_SCORE_UNROLL
-  for (int k = 0; k < kGroups; ++k) {
-    const LaneDims& group = x[k];
-    packed.group[k] = make_uint2(pack_bf16(group.dim[0], group.dim[1]), pack_bf16(group.dim[2], group.dim[3]));
-  }
-  return packed;
+  row.group[0] = rotate_group(front, unpack(words.cosine[0]), negated_back, unpack(words.sine[0]));
+  row.group[1] = rotate_group(back, unpack(words.cosine[1]), front, unpack(words.sine[1]));
+  return row;
 }
 
 // A row of the launch as lanes hold it; nothing is known of a row that sees nothing.
@@ -207,21 +218,36 @@ __device__ QSA_SCORE_PASS LaneRow load_lane_row(const ScoreArguments& arguments,
 
 constexpr int kQuadLanes = 4;   // lanes that share a row or a column of an operand
 constexpr int kGroupRows = 8;   // query rows of a pair of left operands: one a quad
-constexpr int kBatchRows = 4;   // rows whose loads are in flight at once
+constexpr int kBatchRows = 2;   // rows built at a time, while the loads of as many more are in flight
 
-// Builds the rows of a group, row g being that of quad g, and calls store(packed, g); the whole warp takes part.
+// The loads of rows first .. first + kBatchRows - 1 of the group whose row g is that of quad g.
+__device__ QSA_SCORE_PASS void load_batch(const ScoreArguments& arguments, const LaneRow& lane_row, int first,
+                                          int lane, RowWords (&words)[kBatchRows]) {
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kBatchRows; ++i) {
+    const int source = (first + i) * kQuadLanes;
+    const int position = __shfl_sync(kFullWarp, lane_row.position, source);
+    const bool is_row = __shfl_sync(kFullWarp, lane_row.visible, source) != 0;
+    words[i] = is_row ? load_row(arguments, position, lane) : no_row();
+  }
+}
+
+// Builds the rows of a group and calls store(packed, g) for each; the whole warp takes part.
 template <class Store>
 __device__ QSA_SCORE_PASS void build_group(const ScoreArguments& arguments, const Weights& weights,
                                            const LaneRow& lane_row, int lane, Store store) {
+  RowWords next[kBatchRows];
+  load_batch(arguments, lane_row, 0, lane, next);
+  // Rolled: run once, straight-line code waits for instructions more than it computes.
   QSA_SCORE_ROLLED
   for (int first = 0; first < kGroupRows; first += kBatchRows) {
     RowWords words[kBatchRows];
     QSA_SCORE_UNROLL
     for (int i = 0; i < kBatchRows; ++i) {
-      const int source = (first + i) * kQuadLanes;
-      const int position = __shfl_sync(kFullWarp, lane_row.position, source);
-      const bool is_row = __shfl_sync(kFullWarp, lane_row.visible, source) != 0;
-      words[i] = is_row ? load_row(arguments, position, lane) : no_row();
+      words[i] = next[i];
+    }
+    if (first + kBatchRows < kGroupRows) {
+      load_batch(arguments, lane_row, first + kBatchRows, lane, next);
     }
     QSA_SCORE_UNROLL
     for (int i = 0; i < kBatchRows; ++i) {
@@ -236,15 +262,60 @@ __device__ QSA_SCORE_PASS int unit_place(int row, int pair, int group) {
   return row * kRowUnits + pair * kHeadGroups + (group ^ ((row + pair) & 1));
 }
 
+// One head by one warp, lane l holding dims 4l .. 4l + 3: the layout of head_vector.cuh. More work than a row by
+// a warp, but a third of the instructions from the loads to the stores, which is what a single row waits for.
+struct HeadWords {
+  uint2 raw;
+  uint2 weight;
+  uint2 cosine;
+  uint2 sine;
+};
+
+// Only for a position that require_position() has passed.
+__device__ QSA_SCORE_PASS HeadWords load_head(const ScoreArguments& arguments, int64_t position, int head,
+                                              int lane) {
+  const int64_t fused_row = position - arguments.first_position;
+  const uint16_t* raw = arguments.fused_qk + fused_row * kFusedStride + head * kHeadDim;
+  // The lanes past the rotary dims load what they do not use.
+  const int64_t angle = position * kRotaryDim + lane % kRotaryLanes * kDimsPerLane;
+  HeadWords words;
+  words.raw = __ldg(reinterpret_cast<const uint2*>(raw + lane * kDimsPerLane));
+  words.weight = __ldg(reinterpret_cast<const uint2*>(arguments.q_norm_weight + lane * kDimsPerLane));
+  words.cosine = __ldg(reinterpret_cast<const uint2*>(arguments.cos + angle));
+  words.sine = __ldg(reinterpret_cast<const uint2*>(arguments.sin + angle));
+  return words;
+}
+
+__device__ QSA_SCORE_PASS HeadWords no_head() {
+  return HeadWords{make_uint2(0, 0), make_uint2(0, 0), make_uint2(0, 0), make_uint2(0, 0)};
+}
+
+// The lane's four dims of the head; the whole warp calls it.
+__device__ QSA_SCORE_PASS uint2 build_head(const HeadWords& words, float eps, int lane) {
+  const LaneDims normed = rms_norm(unpack(words.raw), unpack(words.weight), eps);
+  LaneDims half_turn;
+  // The exchange is outside the choice: every lane named by the mask has to take part.
+  QSA_SCORE_UNROLL
+  for (int i = 0; i < kDimsPerLane; ++i) {
+    const float partner = __shfl_xor_sync(kFullWarp, normed.dim[i], kPartnerLane);
+    half_turn.dim[i] = lane < kPartnerLane ? -partner : partner;
+  }
+  const uint2 rotated = rotate_group(normed, unpack(words.cosine), half_turn, unpack(words.sine));
+  return lane < kRotaryLanes ? rotated : pack(normed);
+}
+
+// Stores four dims of a head in the units of row `row` of `query`.
+__device__ QSA_SCORE_PASS void store_group(uint2 packed, uint4* query, int row, int head, int group) {
+  uint32_t* words = reinterpret_cast<uint32_t*>(query + unit_place(row, head / 2, group));
+  words[head % 2] = packed.x;
+  words[2 + head % 2] = packed.y;
+}
+
 // Stores a row as the units of row `row` of `query`.
 __device__ QSA_SCORE_PASS void store_units(const PackedRow& packed, uint4* query, int row, int lane) {
-  const int head = lane / kHeadLanes;
   QSA_SCORE_UNROLL
   for (int k = 0; k < kGroups; ++k) {
-    const int place = unit_place(row, head / 2, lane % kHeadLanes + k * kHeadLanes);
-    uint32_t* words = reinterpret_cast<uint32_t*>(query + place);
-    words[head % 2] = packed.group[k].x;
-    words[2 + head % 2] = packed.group[k].y;
+    store_group(packed.group[k], query, row, lane / kHeadLanes, lane % kHeadLanes + k * kHeadLanes);
   }
 }
 

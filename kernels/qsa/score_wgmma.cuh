@@ -4,8 +4,8 @@
 // tiles, four stages ahead. Two warpgroups take 32 rows each: their query stays in registers for the whole
 // range, as two left operands of 64 rows (of warp w, row g of a 16-row slice is head 2p of query row 8w + g, row
 // g + 8 is head 2p + 1, p being the operand), so the four heads of a row meet in one lane, which adds them and
-// stores two neighbouring scores at a time. The warpgroups take turns: while one multiplies, the other adds
-// heads and stores.
+// stores two neighbouring scores at a time. A tile is multiplied in two halves: while one is added up and stored,
+// the other keeps the tensor cores busy.
 //
 // Order of a dot product: the 8 k-steps one after another on the tensor cores, from zero.
 #pragma once
@@ -36,6 +36,9 @@ constexpr int kRows = kConsumerWarps * kGroupRows;  // 64
 constexpr int kSteps = kHeadDim / 16;
 constexpr int kTileKeys = 128;
 constexpr int kStages = 4;
+constexpr int kHalves = 2;
+constexpr int kHalfKeys = kTileKeys / kHalves;
+constexpr int kHalfDots = kHalfKeys / 2;  // f32 of a lane for one left operand and a half
 // A box of the copy engine: 128 bytes of every key of a tile, what its swizzle spans.
 constexpr int kBoxDims = 64;
 constexpr int kBoxes = kHeadDim / kBoxDims;
@@ -55,9 +58,9 @@ struct Shared {
 constexpr int kSharedBytes = sizeof(Shared) + kStageAlignment;
 
 struct Barriers {
-  uint64_t full[kStages];      // the tile is there
-  uint64_t empty[kStages];     // both warpgroups have read it
-  uint64_t turn[kConsumers];   // the warpgroup may multiply
+  uint64_t full[kStages];   // the tile is there
+  uint64_t empty[kStages];  // both warpgroups have read it
+  uint64_t turn[kConsumers];  // the warpgroup may multiply
 };
 
 #if QSA_HAS_WGMMA
@@ -106,22 +109,45 @@ __device__ __forceinline__ void produce(const CUtensorMap* key_map, Shared* shar
   }
 }
 
-// Column 8j + 2t + e of row g and g + 8 of operand p: dot[p][4j + e] and dot[p][4j + 2 + e].
-__device__ __forceinline__ float score_of(const float (&dot)[kHeadPairs][64], int j, int e) {
-  return whole_score(half_score(dot[0][4 * j + e], dot[0][4 * j + 2 + e]),
-                     half_score(dot[1][4 * j + e], dot[1][4 * j + 2 + e]));
+// The dots of a half by left operand: column 8j + 2t + e of rows g and g + 8 are 4j + e and 4j + 2 + e.
+using Dots = float[kHeadPairs][kHalfDots];
+
+__device__ __forceinline__ float score_of(const Dots& dots, int j, int e) {
+  return whole_score(half_score(dots[0][4 * j + e], dots[0][4 * j + 2 + e]),
+                     half_score(dots[1][4 * j + e], dots[1][4 * j + 2 + e]));
 }
 
-// [score.untouched-tail] `live` of the row's columns are written. `is_aligned` says that the row's first score
-// lies on 8 bytes.
-__device__ __forceinline__ void store_tile(const float (&dot)[kHeadPairs][64], float* row_scores, int block,
-                                           int live, bool is_aligned) {
-  constexpr int kColumnGroups = kTileKeys / 8;
-  if (is_aligned && block + kTileKeys <= live) {
+// Issues the multiplications of a half. `stage` is the shared memory of its tile.
+__device__ __forceinline__ void issue_half(const Query& query, const unsigned char* stage, int half, Dots& dots) {
+  const uint64_t keys = hopper::operand_descriptor(shared_address(stage));
+  hopper::multiply_fence();
+  QSA_SCORE_UNROLL
+  for (int pair = 0; pair < kHeadPairs; ++pair) {
+    QSA_SCORE_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      // In bytes; the descriptor counts in 16.
+      const int offset = half * kHalfKeys * kBoxDims * 2 + step / 4 * kBoxBytes + step % 4 * 32;
+      hopper::multiply_m64n64k16(dots[pair], query[pair][step], keys + offset / 16, step != 0);
+    }
+  }
+  hopper::multiply_commit();
+}
+
+// What a lane stores of its row: the columns from 2t on, of eight.
+struct LaneOutput {
+  float* scores;
+  int live;
+  bool is_aligned;  // the row begins on 8 bytes
+};
+
+// [score.untouched-tail] `live` of the row's columns are written.
+__device__ __forceinline__ void store_half(const Dots& dots, const LaneOutput& output, int block) {
+  constexpr int kColumnGroups = kHalfKeys / 8;
+  float* scores = output.scores + block;
+  if (output.is_aligned && block + kHalfKeys <= output.live) {
     QSA_SCORE_UNROLL
     for (int j = 0; j < kColumnGroups; ++j) {
-      __stcs(reinterpret_cast<float2*>(row_scores + block + 8 * j),
-             make_float2(score_of(dot, j, 0), score_of(dot, j, 1)));
+      __stcs(reinterpret_cast<float2*>(scores + 8 * j), make_float2(score_of(dots, j, 0), score_of(dots, j, 1)));
     }
     return;
   }
@@ -129,14 +155,43 @@ __device__ __forceinline__ void store_tile(const float (&dot)[kHeadPairs][64], f
   for (int j = 0; j < kColumnGroups; ++j) {
     QSA_SCORE_UNROLL
     for (int e = 0; e < 2; ++e) {
-      if (block + 8 * j + e < live) {
-        row_scores[block + 8 * j + e] = score_of(dot, j, e);
+      if (block + 8 * j + e < output.live) {
+        scores[8 * j + e] = score_of(dots, j, e);
       }
     }
   }
 }
 
-// The first warpgroup begins, then each waits for the other's multiplications to be issued.
+// Adds up and stores a half whose multiplications are complete.
+__device__ __forceinline__ void finish_half(Dots& dots, const LaneOutput& output, int block) {
+  QSA_SCORE_UNROLL
+  for (int pair = 0; pair < kHeadPairs; ++pair) {
+    hopper::pin(dots[pair]);
+  }
+  store_half(dots, output, block);
+}
+
+// The stages as a warpgroup goes through them.
+struct Stages {
+  Shared* shared;
+  Barriers* barriers;
+  int begin;
+  int lane;
+
+  __device__ __forceinline__ const unsigned char* wait(int tile) const {
+    const int turn = tile - begin;
+    hopper::barrier_wait(&barriers->full[turn % kStages], turn / kStages % 2);
+    return shared->keys[turn % kStages];
+  }
+  __device__ __forceinline__ void leave(int tile) const {
+    if (lane == 0) {
+      hopper::barrier_arrive(&barriers->empty[(tile - begin) % kStages]);
+    }
+  }
+};
+
+// The first warpgroup begins, then each waits for the other's multiplications to be issued: in step, both would
+// add up at once and leave the tensor cores idle.
 __device__ __forceinline__ void wait_for_turn(Barriers* barriers, int group, int turn) {
   hopper::barrier_wait(&barriers->turn[group], (turn + 1 + group) % 2);
 }
@@ -147,15 +202,10 @@ __device__ __forceinline__ void give_turn(Barriers* barriers, int group, int lan
   }
 }
 
-__device__ __forceinline__ void leave_stage(Barriers* barriers, int stage, int lane) {
-  if (lane == 0) {
-    hopper::barrier_arrive(&barriers->empty[stage]);
-  }
-}
-
-// One warpgroup's share: `group` is its index, `group_most` how many blocks any of its rows sees.
+// One warpgroup's share. `group` is its index, `group_most` is how many blocks any of its rows sees.
 __device__ __forceinline__ void consume(const ScoreArguments& arguments, const LaneRow& lane_row, Shared* shared,
-                                        Barriers* barriers, int group, int group_most, int begin, int end) {
+                                        Barriers* barriers, int group, int group_most, int begin,
+                                        int end) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   Query query;
@@ -168,38 +218,34 @@ __device__ __forceinline__ void consume(const ScoreArguments& arguments, const L
     read_query(rows, lane, query);
   }
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + warp * kGroupRows + lane / kQuadLanes;
+  const int column = lane % kQuadLanes * 2;
   float* row_scores = arguments.scores + row * arguments.score_cols;
-  const bool is_aligned = reinterpret_cast<uintptr_t>(row_scores) % sizeof(float2) == 0;
+  // Blocks count from the lane's first column.
+  const LaneOutput output{row_scores + column, lane_row.live - column,
+                          reinterpret_cast<uintptr_t>(row_scores) % sizeof(float2) == 0};
 
-  float dot[kHeadPairs][64];
+  const Stages stages{shared, barriers, begin, lane};
   const int live_end = min(end, (group_most + kTileKeys - 1) / kTileKeys);
   for (int tile = begin; tile < live_end; ++tile) {
-    const int turn = tile - begin;
-    const int stage = turn % kStages;
-    wait_for_turn(barriers, group, turn);
-    hopper::barrier_wait(&barriers->full[stage], turn / kStages % 2);
-    hopper::multiply_fence();
-    const uint64_t keys = hopper::operand_descriptor(shared_address(shared->keys[stage]));
-    QSA_SCORE_UNROLL
-    for (int pair = 0; pair < kHeadPairs; ++pair) {
-      QSA_SCORE_UNROLL
-      for (int step = 0; step < kSteps; ++step) {
-        const int offset = step / 4 * kBoxBytes + step % 4 * 32;  // bytes; the descriptor counts in 16
-        hopper::multiply_m64n128k16(dot[pair], query[pair][step], keys + offset / 16, step != 0);
-      }
-    }
-    hopper::multiply_commit();
+    const int block = tile * kTileKeys;
+    Dots first;
+    Dots second;
+    wait_for_turn(barriers, group, tile - begin);
+    const unsigned char* stage = stages.wait(tile);
+    issue_half(query, stage, 0, first);
+    issue_half(query, stage, 1, second);
     give_turn(barriers, group, lane);
-    hopper::multiply_wait();
-    leave_stage(barriers, stage, lane);
-    store_tile(dot, row_scores, tile * kTileKeys + lane % kQuadLanes * 2, lane_row.live, is_aligned);
+    hopper::multiply_wait<1>();
+    finish_half(first, output, block);
+    hopper::multiply_wait<0>();
+    stages.leave(tile);
+    finish_half(second, output, block + kHalfKeys);
   }
   // The other warpgroup and the producer go on with tiles that no row of this one sees.
   for (int tile = max(begin, live_end); tile < end; ++tile) {
-    const int turn = tile - begin;
-    wait_for_turn(barriers, group, turn);
+    wait_for_turn(barriers, group, tile - begin);
     give_turn(barriers, group, lane);
-    leave_stage(barriers, turn % kStages, lane);
+    stages.leave(tile);
   }
 }
 

@@ -232,13 +232,13 @@ struct IdsLaunch {
 // The launch table: threads a CTA, and vectors of four scores a thread holds. Their product times four is the
 // longest row, in blocks, that is read once; longer rows are served by the same code, reading them again.
 // A build with QSA_SELECT_THREADS has one shape. The CPU build is one of these: its time is that of the
-// barriers, and every path is reached from 256 threads with two vectors (rows above 2,048 blocks are read
+// barriers, and every path is reached from 128 threads with four vectors (rows above 2,048 blocks are read
 // again).
 #if QSA_HOST
 #ifndef QSA_SELECT_THREADS
-#define QSA_SELECT_THREADS 256
+#define QSA_SELECT_THREADS 128
 #endif
-constexpr int kForcedVectors = 2;
+constexpr int kForcedVectors = 4;
 #elif defined(QSA_SELECT_THREADS)
 constexpr int kForcedVectors = 8;
 #endif

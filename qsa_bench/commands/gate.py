@@ -82,7 +82,11 @@ def _gate(
                 else foreign.blind_cases(workload.cases)
             )
             writer.add_verdicts(seen.verdicts)
-            finished = {v.case for v in seen.verdicts if v.status is not Status.NOT_RUN}
+            # A case that was given up, in one mode or both, proves nothing either way; it makes
+            # the run incomplete.
+            given_up = {v.case for v in seen.verdicts if v.status is Status.NOT_RUN}
+            finished = {v.case for v in seen.verdicts} - given_up
+            blind = [case for case in blind if case in finished]
             done += len(finished)
             notes["coverage"][stage.name] = numbers(stage, seen.verdicts)
             notes["blind_cases"][stage.name] = blind

@@ -18,9 +18,11 @@ from qsa_bench import baseline, checks, mutants, outcomes, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
-from qsa_bench.model import Kill, Mutant, MutantResult, Outcome, Verdict
+from qsa_bench.goldens import Golden
+from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.requests import MutateRequest, Progress
+from qsa_bench.reuse import Outcomes
 from qsa_bench.stages.base import Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
@@ -31,6 +33,24 @@ class _Plan:
     stage: Stage
     control: Mutant
     chosen: tuple[Mutant, ...]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """One mutant done: what the thread that ran it hands over to be recorded."""
+
+    result: MutantResult
+    kills: Sequence[Kill]
+    builds: Sequence[Build]
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class _Reuse:
+    """Kept outcomes, and the inputs that all mutants of a stage have in common."""
+
+    outcomes: Outcomes
+    inputs: tuple[str, ...]
 
 
 @dataclass
@@ -135,13 +155,28 @@ def _run_stage(
             tally.codes.append(ExitCode.BLIND_GATE)
             return
         baseline_seconds = time.perf_counter() - begun
-        _run_mutants(plan, request, builder, builds, workload, clean, writer, tally, progress)
+        reuse = _reuse(request, goldens.of(stage), builds)
+        _run_mutants(
+            plan, request, builder, builds, workload, clean, writer, tally, progress, reuse
+        )
     spent = time.perf_counter() - begun
     tally.notes["timing"][stage.name] = {
         "baseline_seconds": round(baseline_seconds, 2),
         "mutant_seconds": round(spent - baseline_seconds, 2),
+        "reused_mutants": sum(
+            result.reused for result in tally.results if result.mutant.stage == stage.name
+        ),
         "mutants_a_minute": round(60 * len(plan.chosen) / max(spent - baseline_seconds, 1e-9), 1),
     }
+
+
+def _reuse(request: MutateRequest, golden: Golden | None, builds: StageBuilds) -> _Reuse:
+    """Return where outcomes are kept; nowhere on a device, whose runs need not repeat."""
+    keeps = request.target == "host" and not request.fresh
+    folder = resources.cache_root() / "outcomes" if keeps else None
+    digest = golden.digest if golden is not None else ""
+    common = (request.target, str(request.seeds), digest, builds.digest, builds.code_digest)
+    return _Reuse(Outcomes(folder), common)
 
 
 def _wavering(first: Seen, second: Seen) -> list[str]:
@@ -159,15 +194,16 @@ def _run_mutants(
     writer: RunWriter,
     tally: _Tally,
     progress: Progress,
+    reuse: _Reuse,
 ) -> None:
     progress.start(f"{plan.stage.name}: mutants", len(plan.chosen))
     order = {mutant.id: index for index, mutant in enumerate(plan.chosen)}
-    finished: list[tuple[MutantResult, list[Kill]]] = []
+    finished: list[_Made] = []
 
-    def one(mutant: Mutant) -> tuple[MutantResult, list[Kill]] | None:
+    def one(mutant: Mutant) -> _Made | None:
         if workload.stopped.is_set():
             return None
-        made = _run_mutant(mutant, request.target, builder, builds, workload, clean.limits, writer)
+        made = _run_mutant(mutant, request.target, builder, builds, workload, clean.limits, reuse)
         # What was stopped half-way says nothing of the mutant.
         return None if workload.stopped.is_set() else made
 
@@ -175,19 +211,27 @@ def _run_mutants(
     try:
         futures = [pool.submit(one, mutant) for mutant in plan.chosen]
         for future in as_completed(futures):
-            answer = future.result()
-            if answer is not None:
-                finished.append(answer)
-                writer.add_mutants([answer[0]])
-                writer.add_kills(answer[1])
-                progress.advance(answer[0].mutant.id)
+            made = future.result()
+            if made is not None:
+                finished.append(made)
+                _record(made, writer)
+                progress.advance(made.result.mutant.id)
     finally:
         # On an interrupt the mutants under way end with their children; the rest never start.
         workload.stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)
-        finished.sort(key=lambda pair: order[pair[0].mutant.id])
-        tally.results.extend(result for result, _ in finished)
-        tally.kills.extend(kill for _, kills in finished for kill in kills)
+        finished.sort(key=lambda made: order[made.result.mutant.id])
+        tally.results.extend(made.result for made in finished)
+        tally.kills.extend(kill for made in finished for kill in made.kills)
+
+
+def _record(made: _Made, writer: RunWriter) -> None:
+    """Write down a mutant; by the main thread alone, so that nothing comes after the run's end."""
+    writer.add_builds(made.builds)
+    writer.add_mutants([made.result])
+    writer.add_kills(made.kills)
+    if made.log:
+        writer.log(f"build-{made.result.mutant.id}", made.log)
 
 
 def _run_mutant(
@@ -197,8 +241,8 @@ def _run_mutant(
     builds: StageBuilds,
     workload: Workload,
     limits: Limits,
-    writer: RunWriter,
-) -> tuple[MutantResult, list[Kill]]:
+    reuse: _Reuse,
+) -> _Made:
     """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
@@ -206,19 +250,25 @@ def _run_mutant(
         made = build_stage(
             builder, workload.stage.kernels, target, tree.root, modes_of(target), mutant.id
         )
-        writer.add_builds(made.all)
         failure = made.failure
         if failure is not None:
-            writer.log(f"build-{mutant.id}", failure.log)
-            return _not_built(mutant, target, failure.log, time.perf_counter() - begun), []
+            result = _not_built(mutant, target, failure.log, time.perf_counter() - begun)
+            return _Made(result, (), made.all, failure.log)
         same_code = made.code_digest == builds.code_digest and not tree.python
         if same_code:
-            return _same_code(mutant, target, time.perf_counter() - begun), []
+            result = _same_code(mutant, target, time.perf_counter() - begun)
+            return _Made(result, (), made.all)
+        inputs = [*reuse.inputs, *(build.digest for build in made.all)]
+        kept = None if tree.python else reuse.outcomes.find(mutant, inputs)
+        if kept is not None:
+            return _Made(*kept, made.all)
         seen = workload.gate(made, limits, (tree.root,) if tree.python else ())
     bits = _differing_bits(workload, seen.verdicts)
-    return outcomes.result_of(
-        mutant, target, seen.verdicts, bits, round(time.perf_counter() - begun, 3)
-    )
+    seconds = round(time.perf_counter() - begun, 3)
+    result, kills = outcomes.result_of(mutant, target, seen.verdicts, bits, seconds)
+    if not (tree.python or workload.stopped.is_set()):
+        reuse.outcomes.keep(mutant, inputs, result, kills)
+    return _Made(result, kills, made.all)
 
 
 def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:
@@ -255,7 +305,9 @@ def _differing_bits(workload: Workload, verdicts: Sequence[Verdict]) -> int | No
 def _conclude(plans: Sequence[_Plan], request: MutateRequest, tally: _Tally) -> None:
     whole = not request.id_globs
     notes = tally.notes
-    notes["score"] = outcomes.score_of(tally.results)
+    done = {result.mutant.id for result in tally.results}
+    left = [m for plan in plans for m in plan.chosen if m.id not in done and not m.control]
+    notes["score"] = outcomes.score_of(tally.results, len(left))
     notes["worth"] = outcomes.worth_of_checks(tally.kills)
     # A part of the mutants says nothing about what all of them leave untested.
     if whole and len(tally.results) == sum(len(plan.chosen) for plan in plans):

@@ -1,11 +1,11 @@
-"""Cases of select beside the golden: families of inputs, traps and refusals.
+"""Cases of select beside the golden that should succeed: families of inputs.
 
 Every case runs both outputs (mask, then id list) in one program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,13 @@ from qsa_bench import families
 from qsa_bench.compare import bitwise
 from qsa_bench.model import Finding, Role
 from qsa_bench.oracles.select import RATIO, select
-from qsa_bench.program import OK, TRAP, Buffer, Call, Program, Value
+from qsa_bench.program import OK, Buffer, Call, Program, Value
 from qsa_bench.stages.base import (
     EVERY_SCHEDULE,
     FEW_SCHEDULES,
     ONE_SCHEDULE,
     Case,
     Outputs,
-    no_judge,
 )
 
 Array = npt.NDArray[Any]
@@ -34,9 +33,6 @@ TOP_K = BUDGET // RATIO
 # Above this many blocks in all rows a case is too large for the access checker.
 _CHECKED_BLOCKS = 3000
 _NAN = np.float32("nan")
-NULL_POINTER, BAD_EXTENT, BAD_BUDGET, BAD_STRIDE = 1, 2, 3, 4
-# A label, the arguments that differ from a good call, the status they must give.
-Refusal = tuple[str, Mapping[str, Value], int]
 
 
 @dataclass(frozen=True)
@@ -465,92 +461,3 @@ def families_of_select() -> Iterator[Case]:
     yield _repeat()
     yield from _long()
     yield _far_offset()
-
-
-def _trap(label: str, clause: str, make: Callable[[], Launch], entry: str) -> Case:
-    return Case(
-        STAGE_NAME,
-        "trap",
-        f"{label}-{entry.removeprefix('qsa_')}",
-        (clause,),
-        lambda: program(make(), TRAP, entry),
-        no_judge,
-        checked=clause == "row-range-traps",
-        schedules=FEW_SCHEDULES if clause == "row-range-traps" else ONE_SCHEDULE,
-        writes=False,
-    )
-
-
-def traps_of_select() -> Iterator[Case]:
-    """Yield the cases that must trap: non-finite scores in a prefix, positions out of range."""
-    bad_values = (("nan", np.nan), ("plus-inf", np.inf), ("minus-inf", -np.inf))
-    for entry in ("qsa_select", "qsa_select_ids"):
-        for name, value in bad_values:
-            for row_name, position, budget in (("kept", 63, 64), ("cut", 251, 64)):
-                blocks = (position + 1) // RATIO
-                for place in (0, blocks // 2, blocks - 1):
-
-                    def make(
-                        value: float = value,
-                        position: int = position,
-                        budget: int = budget,
-                        place: int = place,
-                    ) -> Launch:
-                        random = families.seeded(STAGE_NAME, "trap", position)
-                        scores = families.relu4(random, (position + 1) // RATIO)
-                        scores[place] = value
-                        return Launch([scores], [position], position + 1, scores.size, budget)
-
-                    label = f"{name}-{row_name}-block{place}"
-                    yield _trap(label, "non-finite-traps", make, entry)
-        for row in (-1, 64, -(2**31), 2**31 - 1):
-
-            def outside(row: int = row) -> Launch:
-                # Finite far past what any position could see: the position alone is at fault.
-                scores = families.relu4(families.seeded(STAGE_NAME, "row"), 32)
-                return Launch([scores, scores], [60, row], 64, 32, 16)
-
-            yield _trap(f"row{row}", "row-range-traps", outside, entry)
-
-
-def refusals_of_select() -> Iterator[Case]:
-    """Yield what the C entry must refuse by code, launching nothing."""
-    good: dict[str, Value] = {"row_count": 2, "tokens": 64, "score_cols": 16, "budget": 16}
-    changes: list[Refusal] = [
-        ("null-scores", {"scores": None}, NULL_POINTER),
-        ("null-rows", {"rows": None}, NULL_POINTER),
-        ("negative-rows", {"row_count": -1}, BAD_EXTENT),
-        ("no-rows", {"row_count": 0}, BAD_EXTENT),
-        ("negative-tokens", {"tokens": -1}, BAD_EXTENT),
-        ("no-tokens", {"tokens": 0}, BAD_EXTENT),
-        ("zero-budget", {"budget": 0}, BAD_BUDGET),
-        ("negative-budget", {"budget": -4}, BAD_BUDGET),
-        ("odd-budget", {"budget": 18}, BAD_BUDGET),
-        ("large-budget", {"budget": 2052}, BAD_BUDGET),
-        ("short-stride", {"score_cols": 15}, BAD_STRIDE),
-        ("zero-stride", {"score_cols": 0, "tokens": 3}, BAD_STRIDE),
-        ("negative-stride", {"score_cols": -16}, BAD_EXTENT),
-    ]
-    outputs = {"qsa_select": ("mask",), "qsa_select_ids": ("ids", "counts")}
-    for entry, names in outputs.items():
-        nulls: list[Refusal] = [(f"null-{name}", {name: None}, NULL_POINTER) for name in names]
-        for label, change, code in [*changes, *nulls]:
-
-            def build(
-                entry: str = entry, change: Mapping[str, Value] = change, code: int = code
-            ) -> Program:
-                scores = families.relu4(families.seeded(STAGE_NAME, "refusal"), 16)
-                base = program(Launch([scores, scores], [63, 63], 64, 16, 16), OK, entry)
-                values = {**base.calls[0].values, **good, **change}
-                return Program(base.buffers, (Call(STAGE_NAME, entry, values, code),))
-
-            yield Case(
-                STAGE_NAME,
-                "refusal",
-                f"{label}-{entry.removeprefix('qsa_')}",
-                ("refusals",),
-                build,
-                no_judge,
-                schedules=ONE_SCHEDULE,
-                writes=False,
-            )

@@ -195,8 +195,8 @@ def against_reference(
 ) -> Finding:
     """Hold a mask to the reference's, both [rows, tokens] u8.
 
-    A block may differ only where its score, give or take its bound, reaches the cut, give or take
-    the cut's; token by token it has to be kept or dropped whole.
+    A block may differ only where scores within their bounds can put it on either side of the cut;
+    it has to be kept or dropped whole, and as many have to be kept.
     """
     near, differing, wrong, first = 0, 0, 0, ""
     for row, position in enumerate(rows):
@@ -226,14 +226,15 @@ def against_reference(
 
 
 def _at_cut(value: Array, bound: Array, keep: int) -> Array:
-    """Return which blocks [blocks] a correct kernel may keep or drop; none where all are kept."""
-    if keep == value.size:
-        return np.zeros(value.size, dtype=bool)
-    order = np.argsort(-value, kind="stable")
-    last, after = order[keep - 1], order[keep]
-    cut_low = min(value[last] - bound[last], value[after] - bound[after])
-    cut_high = max(value[last] + bound[last], value[after] + bound[after])
-    return np.asarray((value + bound >= cut_low) & (value - bound <= cut_high))
+    """Return which blocks [blocks] a correct kernel may keep or drop; none where all are kept.
+
+    A block must stay when fewer than `keep` others can reach it, and must go when `keep` others
+    lie above it whatever their errors.
+    """
+    low, high = value - bound, value + bound
+    can_reach = value.size - np.searchsorted(np.sort(high), low, side="left") - 1
+    surely_above = value.size - np.searchsorted(np.sort(low), high, side="right")
+    return np.asarray((can_reach >= keep) & (surely_above < keep))
 
 
 def _case(

@@ -257,18 +257,25 @@ def _traps() -> Iterator[Case]:
 
         yield _trap(label, clause, build)
 
-    def fused_short() -> Program:
-        base = program(launch_of(qsa.random_inputs(48, "trap"), (20, 40)), TRAP)
-        values = {**base.calls[0].values, "fused_rows": 40}
-        return Program(base.buffers, (Call(STAGE_NAME, "qsa_score", values, TRAP),))
+    # One capacity smaller than what the buffers hold: nothing but the check itself stops these.
+    smaller: Mapping[str, tuple[str, Mapping[str, Value], tuple[int, int], tuple[int, int]]] = {
+        "row-past-tables": ("row-range-traps", {"tokens": 44}, (20, 44), (21, 8)),
+        "row-past-fused": ("row-range-traps", {"fused_rows": 40}, (20, 40), (21, 41)),
+        "visible-past-tables": ("visible-range-traps", {"tokens": 40}, (20, 30), (21, 41)),
+        "keys-short": ("visible-range-traps", {"block_capacity": 9}, (20, 40), (21, 41)),
+    }
+    for label, (clause, change, two_rows, two_seen) in smaller.items():
 
-    def keys_short() -> Program:
-        base = program(launch_of(qsa.random_inputs(48, "trap"), (20, 40)), TRAP)
-        values = {**base.calls[0].values, "block_capacity": 9}
-        return Program(base.buffers, (Call(STAGE_NAME, "qsa_score", values, TRAP),))
+        def build_smaller(
+            change: Mapping[str, Value] = change,
+            rows: Sequence[int] = two_rows,
+            seen: Sequence[int] = two_seen,
+        ) -> Program:
+            base = program(launch_of(qsa.random_inputs(48, "trap"), rows, seen), TRAP)
+            values = {**base.calls[0].values, **change}
+            return Program(base.buffers, (Call(STAGE_NAME, "qsa_score", values, TRAP),))
 
-    yield _trap("row-past-fused", "row-range-traps", fused_short)
-    yield _trap("keys-short", "visible-range-traps", keys_short)
+        yield _trap(label, clause, build_smaller)
 
 
 def _trap(label: str, clause: str, build: Callable[[], Program]) -> Case:

@@ -36,9 +36,8 @@ from qsa_bench.stages._qsa_select_cases import (
     families_of_select,
     oracle_judge,
     program,
-    refusals_of_select,
-    traps_of_select,
 )
+from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
 from qsa_bench.stages._qsa_select_interface import INTERFACE
 from qsa_bench.stages._qsa_select_sweep import SWEEP
 from qsa_bench.stages.base import Capture, Case, Outputs, Stage

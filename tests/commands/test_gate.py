@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 import numpy as np
+import pytest
 
-from qsa_bench import store, tensor_file
+from qsa_bench import parity, store, tensor_file
+from qsa_bench.commands import gate
+from qsa_bench.errors import ManifestError, NothingSelectedError
+from qsa_bench.model import Status
+from qsa_bench.requests import GateRequest, NullProgress
+from qsa_bench.store import StoredRun
 from tests.specimen import trees
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
     specimen_master,
+    specimen_planted,
     specimen_session_folder,
     specimen_tree,
 )
@@ -20,6 +26,18 @@ RANK, SMOOTH = "kernels/specimen/rank.cu", "kernels/specimen/smooth.cu"
 HEADER = "kernels/specimen/element.cuh"
 STAGE_FILE = "qsa_bench/stages/specimen.py"
 GATE = ("gate", "--stage", STAGE, "--seeds", "1")
+
+
+def run(stage: str = STAGE, case: str | None = None, save_failures: bool = True) -> StoredRun:
+    """Gate a stage of the planted tree in this process."""
+    request = GateRequest(
+        (stage,),
+        case_globs=() if case is None else (case,),
+        seeds=0,
+        jobs=1,
+        save_failures=save_failures,
+    )
+    return gate.run(request, NullProgress())
 
 
 def only_line(text: str) -> str:
@@ -89,12 +107,26 @@ def test_a_failure_that_one_order_of_threads_shows_is_reproduced_by_its_command(
     assert tree.run(*words[1:]).returncode == 3
 
 
-def test_no_input_is_saved_where_none_is_wanted(tree: Tree) -> None:
-    tree.edit(RANK, "? 1 : 0", "? 0 : 1")
-    code, document = tree.json(*GATE, "--no-save-failures", "--case", "*2x33")
-    assert code == 3
-    assert document["notes"]["replay_commands"] == []
-    assert not (Path(tree.root) / document["folder"] / "failures").exists()
+def test_no_input_is_saved_where_none_is_wanted(planted: Tree) -> None:
+    planted.edit(RANK, "? 1 : 0", "? 0 : 1")
+    stored = run(case="*2x33", save_failures=False)
+    assert stored.run.exit_code == 3
+    assert stored.run.notes["replay_commands"] == []
+    assert stored.folder is not None
+    assert not (stored.folder / "failures").exists()
+
+
+def test_cases_that_were_given_up_make_the_run_incomplete(
+    planted: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parity, "_CLEAN_TIME_S", 0.2)
+    planted.edit("qsa_bench/specimen_surface.py", "    return 0\n", "    time.sleep(600)\n")
+    planted.edit("qsa_bench/specimen_surface.py", "import ctypes\n", "import ctypes\nimport time\n")
+    stored = run(save_failures=False)
+    # Three cases ran out of time; the fourth that would have is given up, and all after it.
+    assert stored.run.exit_code == 11
+    assert (stored.run.done, stored.run.asked) == (3, 9)
+    assert {v.status for v in stored.verdicts} >= {Status.TIMED_OUT, Status.NOT_RUN}
 
 
 def test_a_kernel_that_does_not_compile_is_a_baseline_that_failed(tree: Tree) -> None:
@@ -141,14 +173,25 @@ def test_a_gate_without_its_control_proves_nothing(tree: Tree) -> None:
     assert "controls/writes-nothing.patch is missing" in only_line(done.stderr)
 
 
+def test_a_mutant_that_a_change_made_stale_is_no_reason_not_to_gate(planted: Tree) -> None:
+    planted.edit(RANK, "int32_t below = 0;", "int32_t below{0};")
+    stored = run(case="*/1x1")
+    assert stored.run.exit_code == 0
+    planted.edit(RANK, "rank[element] = below;", "rank[element] = below + 0;")
+    with pytest.raises(ManifestError, match="controls/writes-nothing: .*is not there"):
+        run(case="*/1x1")
+
+
 def test_a_selection_that_matches_nothing_is_no_success(tree: Tree) -> None:
     done = tree.run(*GATE, "--case", "*/golden/case1")
     assert done.returncode == 6
     assert "none matches */golden/case1" in only_line(done.stderr)
-    done = tree.run("gate", "--stage", "specimens")
-    assert done.returncode == 6
-    assert "no such stage; choose from" in only_line(done.stderr)
     assert tree.runs() == []
+
+
+def test_a_stage_that_is_not_there_is_no_success(planted: Tree) -> None:
+    with pytest.raises(NothingSelectedError, match="no such stage; choose from"):
+        run(stage="specimens")
 
 
 def test_a_golden_is_refused_by_name_when_it_is_damaged_or_of_a_kind_nobody_reads(

@@ -57,6 +57,13 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
                     ctypes.c_uint32(flags),
                     name.encode(),
                 )
+        for of, first, size, flags, name in job["views"]:
+            library.qsa_host_register(
+                ctypes.c_void_p(memory[of][1] + first),
+                ctypes.c_uint64(size),
+                ctypes.c_uint32(flags),
+                name.encode(),
+            )
         arguments: list[Any] = [ctypes.c_void_p(start) for _, start, _ in memory]
         arguments += [ctypes.c_int64(scalar) for scalar in job["scalars"]]
         status = getattr(library, job["entry"])(*arguments, ctypes.c_void_p(None))

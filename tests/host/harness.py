@@ -39,8 +39,12 @@ def _run(command: Sequence[str]) -> None:
 def _compile(source: Path, mode: str, cache: Path) -> Path:
     """The object of ``source``; compiled unless an equal one is in the cache. Safe among several processes."""
     digest = hashlib.sha256(source.read_bytes())
-    for header in sorted([*(KERNELS / "host").iterdir(), *(KERNELS / "common").glob("*.*h")]):
-        digest.update(header.read_bytes())
+    # The runtime is one source that includes the others.
+    patterns = ("*.h", "*.cuh", "*.cpp") if source.suffix == ".cpp" else ("*.h", "*.cuh")
+    for pattern in patterns:
+        for header in sorted(KERNELS.glob(f"*/{pattern}")):
+            digest.update(header.read_bytes())
+    digest.update(repr(host.compile_command(source, Path(), KERNELS, mode, {})).encode())
     made = cache / f"{source.stem}-{mode}-{digest.hexdigest()[:16]}.o"
     if not made.exists():
         scratch = made.with_suffix(f".{os.getpid()}")
@@ -57,6 +61,17 @@ class Buffer:
     array: np.ndarray[Any, Any]
     flags: int | None = INITIALISED
     offset: int = 0
+
+
+@dataclass(frozen=True)
+class View:
+    """A second registration, of ``size`` bytes from ``start`` of buffer number ``of``."""
+
+    name: str
+    of: int
+    start: int
+    size: int
+    flags: int = INITIALISED
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,7 @@ class Library:
         buffers: Sequence[Buffer],
         scalars: Sequence[int],
         runs: Sequence[Mapping[str, int]],
+        views: Sequence[View] = (),
     ) -> subprocess.CompletedProcess[bytes]:
         job = {
             "library": str(self.path),
@@ -140,6 +156,7 @@ class Library:
             "buffers": [(b.name, b.array.tobytes(), b.flags, b.offset) for b in buffers],
             "scalars": list(scalars),
             "runs": [_options(**run) for run in runs],
+            "views": [(v.of, v.start, v.size, v.flags, v.name) for v in views],
         }
         return subprocess.run(
             [sys.executable, "-S", "-E", str(HERE / "child.py")],
@@ -155,9 +172,10 @@ class Library:
         buffers: Sequence[Buffer],
         scalars: Sequence[int] = (),
         runs: Sequence[Mapping[str, int]] = ({},),
+        views: Sequence[View] = (),
     ) -> list[Result]:
         """Calls the entry once for every item of ``runs`` (fields of qsa_host_options), in one process."""
-        done = self._child(entry, buffers, scalars, runs)
+        done = self._child(entry, buffers, scalars, runs, views)
         assert done.returncode == 0, (done.returncode, done.stderr.decode())
         results = []
         for raw in pickle.loads(done.stdout)["results"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,29 @@ def test_everything_the_portability_header_promises_runs_on_the_host(
         assert result.arrays["number"][0] == 3.0
         # out[0] went through atomics of every kind, so it alone depends on the order.
         assert (result.arrays["out"][1:] == results[0].arrays["out"][1:]).all()
+
+
+TWO_LIBRARIES = """
+import ctypes, sys
+racy, right = (ctypes.CDLL(path) for path in sys.argv[1:])
+words = (ctypes.c_int32 * 128)()
+for library in (racy, right):
+    library.qsa_host_findings.restype = library.qsa_host_fuel_used.restype = ctypes.c_uint64
+    library.qsa_host_reset(None)
+    library.qsa_host_register(words, ctypes.c_uint64(512), 2, b"words")
+assert racy.flag(words, words, ctypes.c_int64(1), None) == 0
+assert right.half_warps(words, ctypes.c_int64(0), None) == 0
+length = racy.qsa_host_findings(None, ctypes.c_uint64(0))
+assert length > 2 == right.qsa_host_findings(None, ctypes.c_uint64(0)), length
+assert racy.qsa_host_fuel_used() != right.qsa_host_fuel_used()
+"""
+
+
+def test_two_libraries_of_a_process_share_nothing(
+    build: Callable[[str, str], Library],
+) -> None:
+    paths = [build(file, "checked").path for file in ("memory.cu", "collectives.cu")]
+    subprocess.run([sys.executable, "-c", TWO_LIBRARIES, *map(str, paths)], check=True)
 
 
 def test_a_location_is_the_first_line_outside_the_runtime() -> None:

@@ -18,6 +18,7 @@ from tests.host.harness import (
     Buffer,
     Library,
     Result,
+    View,
     marked,
 )
 
@@ -185,6 +186,25 @@ def test_order_is_handed_on_from_lane_to_lane(library: Library) -> None:
     assert finding["thread"] == [2, 0, 0]
 
 
+@pytest.mark.parametrize("schedule", [FIFO, LIFO, SEEDED])
+@pytest.mark.parametrize(("value", "reader"), [(1, 32), (2, 0)])
+def test_a_write_is_compared_with_the_readers_of_every_warp(
+    library: Library, value: int, reader: int, schedule: int
+) -> None:
+    clean(library, "two_readers", 0)
+    finding = broken(library, "two_readers", value, "race", "two-readers-write", schedule=schedule)
+    assert f"thread ({reader},0,0) of block (0,0,0) read it" in finding["message"]
+
+
+@pytest.mark.parametrize("writer", [0, 1, 17, 31])
+def test_a_write_is_compared_with_other_lanes_reads_not_its_own(
+    library: Library, writer: int
+) -> None:
+    clean(library, "reader_writes", 32 + writer)
+    finding = broken(library, "reader_writes", writer, "race", "reader-writes")
+    assert finding["thread"] == [writer, 0, 0]
+
+
 # --- blocks and launches ---
 
 
@@ -252,6 +272,12 @@ def test_shared_arrays_have_exact_bounds(library: Library, index: int) -> None:
     finding = broken(library, "shared_bounds", index, "bounds", "shared-read")
     if abs(index) < 10:
         assert (finding["buffer"], finding["offset"]) == ("first", 4 * index)
+
+
+def test_a_vector_may_not_end_outside_a_shared_array(library: Library) -> None:
+    clean(library, "wide_shared", 4)
+    finding = broken(library, "wide_shared", 8, "bounds", "wide-shared")
+    assert (finding["buffer"], finding["offset"]) == ("cells", 32)
 
 
 @pytest.mark.parametrize("index", [40, -1])
@@ -349,6 +375,26 @@ def test_memcpy_is_an_access(library: Library) -> None:
 def test_a_finding_is_reported_once(library: Library) -> None:
     result = library.run("flag", buffers(), [1])
     assert len(result.findings) == 1
+
+
+def test_sixteen_findings_are_enough(library: Library) -> None:
+    result = library.run("many_findings", buffers(), [0])
+    assert (result.status, len(result.findings)) == (0, 16)
+    assert len({finding["offset"] for finding in result.findings}) == 16
+
+
+def test_a_view_replaces_what_it_overlaps(library: Library) -> None:
+    first, last = View("first", 0, 0, 200, INPUT), View("last", 0, 200, 196, INPUT)
+    for views, index, name in (
+        ([first], 50, "first"),
+        ([first, last], 99, "last"),
+        ([last, View("all", 0, 0, 400, INPUT), last], 20, "last"),
+    ):
+        (result,) = library.runs("global_read", buffers(), [index], [{}], views)
+        finding = result.only()
+        assert (finding["kind"], finding["buffer"]) == ("bounds", name)
+    (inside,) = library.runs("global_read", buffers(), [98], [{}], [first, last])
+    assert (inside.status, inside.findings) == (0, [])
 
 
 def test_findings_end_with_the_reset(library: Library) -> None:

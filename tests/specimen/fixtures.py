@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import qsa_bench
+from qsa_bench import goldens, resources, runner, stages
 from qsa_bench.builder import Builder
 from qsa_bench.stages.base import Stage
 from tests.specimen import trees
-from tests.specimen.trees import Tree
+from tests.specimen.trees import STAGE, Tree
 
 _MODES = ("plain", "checked")
 
@@ -55,6 +59,40 @@ def specimen_master(session_folder: Path) -> Tree:
 def specimen_tree(master: Tree, tmp_path: Path) -> Tree:
     """A tree of the test's own, to break."""
     return trees.transplant(master, tmp_path / "tree")
+
+
+@pytest.fixture(name="planted")
+def specimen_planted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
+    """The test's tree, made the one that this process finds its stages, kernels and goldens in.
+
+    For the commands' `run`; their children import the tree's package. Call `replant` after an edit
+    of the stage's module.
+    """
+    package = tree.root / "qsa_bench"
+    monkeypatch.chdir(tree.root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tree.cache))
+    monkeypatch.setattr(qsa_bench, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(goldens, "__file__", str(package / "goldens/__init__.py"))
+    monkeypatch.setattr(runner, "PACKAGE", package)
+    monkeypatch.setattr(resources, "checkout", lambda: tree.root)
+    for parent in (stages, goldens):
+        folder = package / parent.__name__.rpartition(".")[2]
+        monkeypatch.setattr(parent, "__path__", [*parent.__path__, str(folder)])
+    replant()
+    yield tree
+    monkeypatch.undo()
+    replant()
+
+
+def replant() -> None:
+    """Forget what was imported of the specimen and which stages and goldens there are."""
+    for parent in (stages, goldens):
+        sys.modules.pop(f"{parent.__name__}.{STAGE}", None)
+        vars(parent).pop(STAGE, None)
+    importlib.invalidate_caches()
+    stages.stage_names.cache_clear()
+    stages.load_stage.cache_clear()
+    goldens._kinds.cache_clear()
 
 
 @pytest.fixture(scope="session", name="stage")

@@ -108,9 +108,10 @@ class Tree:
         return (self.root / path).read_text()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, folders included."""
+        """Write a file, folders included. A new one: the old is another tree's as well."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
         target.write_text(text)
 
     def edit(self, path: str, old: str, new: str) -> None:
@@ -152,8 +153,8 @@ def grow(root: Path, cache: Path) -> Tree:
 
 
 def transplant(tree: Tree, root: Path) -> Tree:
-    """Copy a tree to `root`, which must not exist."""
-    shutil.copytree(tree.root, root, symlinks=True)
+    """Copy a tree to `root`, which must not exist. Files are links: change them by Tree.write."""
+    shutil.copytree(tree.root, root, symlinks=True, copy_function=os.link)
     return Tree(root, tree.cache)
 
 

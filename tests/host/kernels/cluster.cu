@@ -163,8 +163,8 @@ __global__ void load_matrix_kernel(const int32_t* in, int32_t* out, int64_t valu
   if (value != 1) __syncwarp();
   const char* row = reinterpret_cast<const char*>(rows + threadIdx.x) + (value == 2 ? 2 : 0);
   uint32_t d[12];
-  qsa::ldmatrix_x4(d,
-                   value == 3 && threadIdx.x == 3 ? reinterpret_cast<const char*>(in) : row);  // @load-matrix
+  const void* first = value == 3 && threadIdx.x == 3 ? static_cast<const void*>(in) : row;
+  qsa::ldmatrix_x4(d, first);  // @load-matrix
   qsa::ldmatrix_x4_trans(d + 4, row);
   qsa::ldmatrix_x2(d + 8, threadIdx.x < 16 ? row : nullptr);
   qsa::ldmatrix_x2_trans(d + 10, threadIdx.x < 16 ? row : nullptr);

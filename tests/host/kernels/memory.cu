@@ -133,6 +133,34 @@ __global__ void split_word_kernel(const int32_t*, int32_t* out, int64_t value) {
 }
 ENTRY(split_word, split_word_kernel, 1, 64, 0)
 
+// Two readers in two warps; the writer is ordered with one of them. value: 0 with both, 1 and 2 with one.
+__global__ void two_readers_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, cell, 1);
+  const unsigned thread = threadIdx.x;
+  if (thread == 0) cell[0] = in[0];
+  __syncthreads();
+  if (thread == 0 || thread == 32) out[thread] = cell[0];
+  if (value == 0) __syncthreads();
+  __syncwarp();
+  const unsigned writer = value == 2 ? 33 : 1;
+  if (thread == writer) cell[0] = 1;  // @two-readers-write
+}
+ENTRY(two_readers, two_readers_kernel, 1, 64, 0)
+
+// Every lane reads; then one of them writes, without and with a __syncwarp between.
+__global__ void reader_writes_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, cell, 1);
+  const unsigned lane = threadIdx.x;
+  if (lane == 0) cell[0] = in[0];
+  __syncwarp();
+  out[lane] = cell[0];
+  (void)__ballot_sync(kFull, 1);  // all have read when the writer writes, and nothing orders them
+  if (value < 32 && lane == static_cast<unsigned>(value)) cell[0] = 1;  // @reader-writes
+  if (value >= 32) __syncwarp();
+  if (lane == static_cast<unsigned>(value - 32)) cell[0] = 1;
+}
+ENTRY(reader_writes, reader_writes_kernel, 1, 32, 0)
+
 // --- races between blocks, and the order of launches ---
 __global__ void blocks_kernel(const int32_t*, int32_t* out, int64_t value) {
   if (threadIdx.x != 0) return;
@@ -181,6 +209,15 @@ __global__ void shared_bounds_kernel(const int32_t*, int32_t* out, int64_t value
   if (threadIdx.x == 0) out[0] = first[value] + second[0];  // @shared-read
 }
 ENTRY(shared_bounds, shared_bounds_kernel, 1, 32, 0)
+
+__global__ void wide_shared_kernel(const int32_t*, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, cells, 10);
+  if (threadIdx.x < 10) cells[threadIdx.x] = static_cast<int32_t>(threadIdx.x);
+  __syncthreads();
+  if (threadIdx.x == 0)
+    *reinterpret_cast<int4*>(out) = *reinterpret_cast<int4*>(cells + value);  // @wide-shared
+}
+ENTRY(wide_shared, wide_shared_kernel, 1, 32, 0)
 
 __global__ void dynamic_bounds_kernel(const int32_t*, int32_t* out, int64_t value) {
   QSA_DYNAMIC_SHARED(int32_t, pool);
@@ -244,6 +281,15 @@ extern "C" int32_t initialised_by_a_launch(const int32_t* in, int32_t* out, int6
   }
   return QSA_LAUNCH(uninitialised_out_kernel, 1, 32, 0, stream, in, out, int64_t{1});
 }
+
+__global__ void many_findings_kernel(const int32_t*, int32_t* out, int64_t) {
+  QSA_SHARED(int32_t, cells, 20);
+  int32_t sum = 0;
+#define READ(i) sum += cells[i];
+#define READ_FIVE(i) READ(i) READ(i + 1) READ(i + 2) READ(i + 3) READ(i + 4)
+  READ_FIVE(0) READ_FIVE(5) READ_FIVE(10) READ_FIVE(15) out[threadIdx.x] = sum;
+}
+ENTRY(many_findings, many_findings_kernel, 1, 2, 0)
 
 // --- inputs ---
 __global__ void read_only_kernel(const int32_t* in, int32_t* out, int64_t value) {
