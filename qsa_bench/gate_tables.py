@@ -30,6 +30,10 @@ _COVERAGE = {
     "ties": "up to ties",
     "all_kept": "all-kept",
     "truncating": "truncating",
+    # Of scores, that nothing is left is what a reader looks for.
+    "left": "outside their bound",
+    "reference_flips": "elements the reference rounded otherwise",
+    "reference_unexplained": "of its scores unexplained by them",
 }
 _LOG_LINES = 12
 

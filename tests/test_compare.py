@@ -97,6 +97,8 @@ def test_errors_are_measured_in_double_precision() -> None:
     found = bounded("x", "x", want, f32(1.0), np.array([2.0**-41]))
     assert found.evidence.error == 2.0**-40
     assert found.evidence.margin == 2.0
+    swapped = bounded("x", "x", f32(1.0), want, np.array([2.0**-41]))
+    assert swapped.evidence.margin == 2.0
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qsa_bench import baseline, foreign, resources
+from qsa_bench import baseline, foreign, headroom, resources
 from qsa_bench.builder import Builder
-from qsa_bench.errors import NothingSelectedError
+from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.failures import save_failures
 from qsa_bench.goldens import Golden
@@ -59,6 +59,7 @@ def _gate(
     codes = [ExitCode.OK]
     done = 0
     notes: dict[str, Any] = {"coverage": {}, "golden": {}, "blind_cases": {}, "replay_commands": []}
+    notes["headroom"] = {}
     progress.start("gating", asked)
     for stage, cases in selected:
         builds = (
@@ -90,6 +91,8 @@ def _gate(
             done += len(finished)
             notes["coverage"][stage.name] = numbers(stage, seen.verdicts)
             notes["blind_cases"][stage.name] = blind
+            if own is None:
+                notes["headroom"] |= _headroom(stage, seen.verdicts)
             if blind:
                 codes.append(ExitCode.BLIND_GATE)
             if seen.failures:
@@ -104,6 +107,16 @@ def _gate(
     if done != asked:
         codes.append(ExitCode.INCOMPLETE)
     return writer.finish(asked, done, combine(codes), notes)
+
+
+def _headroom(stage: Stage, verdicts: Sequence[Verdict]) -> Mapping[str, Any]:
+    """Return the clean kernel's margins beside those that the stage's manifests state."""
+    try:
+        stated = baseline.read_mutants(stage)
+    except ManifestError:
+        # For mutate to complain of; the clean kernel's own margins stand without it.
+        stated = []
+    return headroom.headroom(verdicts, stated)
 
 
 def _advance(progress: Progress, count: int) -> None:

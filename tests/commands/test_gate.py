@@ -25,7 +25,7 @@ from tests.specimen.trees import MUTATIONS, STAGE, Tree
 RANK, SMOOTH = "kernels/specimen/rank.cu", "kernels/specimen/smooth.cu"
 HEADER = "kernels/specimen/element.cuh"
 STAGE_FILE = "qsa_bench/stages/specimen.py"
-GATE = ("gate", "--stage", STAGE, "--seeds", "1")
+GATE = ("gate", "--stage", STAGE, "--seeds", "1", "--jobs", "1")
 
 
 def run(stage: str = STAGE, case: str | None = None, save_failures: bool = True) -> StoredRun:

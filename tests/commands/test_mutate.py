@@ -22,6 +22,7 @@ from qsa_bench.requests import MutateRequest, NullProgress
 from qsa_bench.store import StoredRun
 from tests.specimen import trees
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
+    replant,
     specimen_master,
     specimen_planted,
     specimen_session_folder,
@@ -31,7 +32,7 @@ from tests.specimen.trees import MUTATIONS, STAGE, Tree
 
 RANK, SMOOTH = "kernels/specimen/rank.cu", "kernels/specimen/smooth.cu"
 SURFACE = "qsa_bench/specimen_surface.py"
-MUTATE = ("mutate", "--stage", STAGE, "--seeds", "1")
+MUTATE = ("mutate", "--stage", STAGE, "--seeds", "1", "--jobs", "1")
 OUTCOMES = {
     "accepts-no-element": "killed",
     "controls/does-nothing": "survived",
@@ -74,8 +75,15 @@ class Campaign:
 @pytest.fixture(scope="module", name="campaign")
 def whole_campaign(master: Tree, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     tree = trees.transplant(master, tmp_path_factory.mktemp("campaign") / "tree")
-    code, document = tree.json(*MUTATE, "--jobs", "3")
+    code, document = tree.json(*MUTATE[:-1], "3")
     return Campaign(tree, code, document)
+
+
+def results(document: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    """Return a table's rows in an order of their own, without what differs from run to run."""
+    differs = {"duration_ns", "cached", "log", "reused"}
+    rows = [{k: v for k, v in row.items() if k not in differs} for row in document[table]]
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
 def test_every_mutant_ends_as_its_manifest_says(campaign: Campaign) -> None:
@@ -158,6 +166,7 @@ def test_the_baseline_and_its_time_are_recorded(campaign: Campaign) -> None:
         "baseline_seconds",
         "mutant_seconds",
         "mutants_a_minute",
+        "reused_mutants",
     }
 
 
@@ -175,27 +184,34 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(campaign: Campaign) -
 
 
 def test_the_number_of_workers_changes_no_result(campaign: Campaign) -> None:
-    code, alone = campaign.tree.json(*MUTATE, "--jobs", "1")
+    code, alone = campaign.tree.json(*MUTATE, "--fresh")
     assert code == campaign.code
-    timed = {"duration_ns", "cached", "log"}
-
-    def results(document: dict[str, Any], table: str) -> list[dict[str, Any]]:
-        rows = [{k: v for k, v in row.items() if k not in timed} for row in document[table]]
-        return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
-
     for table in ("mutants", "kills", "verdicts", "builds"):
         assert results(alone, table) == results(campaign.document, table)
     assert alone["summary"] == campaign.document["summary"]
 
 
-def test_a_part_of_the_mutants_says_nothing_of_what_all_of_them_leave_out(tree: Tree) -> None:
-    code, document = tree.json(*MUTATE, "--id", "counts-eq*", "--id", f"{STAGE}/accepts-*")
-    assert code == 0
-    assert [m["id"] for m in document["mutants"]] == [
+def test_what_nothing_could_have_changed_is_reused_and_says_so(campaign: Campaign) -> None:
+    code, again = campaign.tree.json(*MUTATE)
+    assert code == campaign.code
+    assert not any(m["reused"] for m in campaign.document["mutants"])
+    # Machine code alone says nothing of a mutant of Python code, or of one that it equals.
+    assert {m["id"].removeprefix(f"{STAGE}/") for m in again["mutants"] if not m["reused"]} == {
+        "counts-a-step-twice",
+        "turns-a-comparison",
+    }
+    for table in ("mutants", "kills"):
+        assert results(again, table) == results(campaign.document, table)
+
+
+def test_a_part_of_the_mutants_says_nothing_of_what_all_of_them_leave_out(planted: Tree) -> None:
+    stored = run("counts-eq*", f"{STAGE}/accepts-*")
+    assert stored.run.exit_code == 0
+    assert [result.mutant.id for result in stored.mutants] == [
         f"{STAGE}/accepts-no-element",
         f"{STAGE}/counts-equals",
     ]
-    assert "unneeded_checks" not in document["notes"]
+    assert "unneeded_checks" not in stored.run.notes
 
 
 def test_a_manifest_that_expects_the_wrong_thing_is_a_mismatch_both_ways(tree: Tree) -> None:
@@ -316,14 +332,14 @@ def test_a_baseline_that_does_not_compile_runs_no_mutant(planted: Tree) -> None:
     assert store.read_run(folder).run.exit_code == 5
 
 
-def test_a_baseline_that_fails_its_gate_runs_no_mutant(tree: Tree) -> None:
-    tree.keep_mutants("counts-equals")
-    tree.edit(SURFACE, "steps.value += 1", "steps.value += 3")
-    code, document = tree.json(*MUTATE)
-    assert code == 5
-    assert document["mutants"] == []
-    assert document["notes"]["baseline"][STAGE]["failures"] == 10
-    assert {v["check"] for v in document["verdicts"] if v["status"] != "pass"} == {"steps"}
+def test_a_baseline_that_fails_its_gate_runs_no_mutant(planted: Tree) -> None:
+    planted.keep_mutants("counts-equals")
+    planted.edit(SURFACE, "steps.value += 1", "steps.value += 3")
+    stored = run()
+    assert stored.run.exit_code == 5
+    assert stored.mutants == ()
+    assert stored.run.notes["baseline"] == {STAGE: {"failures": 10, "wavering": []}}
+    assert {v.check for v in stored.verdicts if not v.passed} == {"steps"}
 
 
 def test_a_baseline_that_wavers_from_process_to_process_runs_no_mutant(tree: Tree) -> None:
@@ -349,18 +365,19 @@ def test_a_baseline_that_wavers_from_process_to_process_runs_no_mutant(tree: Tre
     assert document["mutants"] == []
 
 
-def test_a_blind_gate_runs_no_mutant(tree: Tree) -> None:
-    tree.keep_mutants("counts-equals")
+def test_a_blind_gate_runs_no_mutant(planted: Tree) -> None:
+    planted.keep_mutants("counts-equals")
     # Case by case: one that looks at nothing is enough.
-    tree.edit(
+    planted.edit(
         "qsa_bench/stages/specimen.py",
         'yield _case("steps", "one-order", every,',
         'yield _case("steps", "one-order", every, judge=no_judge, built=',
     )
-    code, document = tree.json(*MUTATE)
-    assert code == 10
-    assert document["notes"]["blind_cases"] == {STAGE: [f"{STAGE}/steps/one-order"]}
-    assert document["mutants"] == []
+    replant()
+    stored = run()
+    assert stored.run.exit_code == 10
+    assert stored.run.notes["blind_cases"] == {STAGE: [f"{STAGE}/steps/one-order"]}
+    assert stored.mutants == ()
 
 
 def test_a_command_line_that_makes_no_sense_is_refused(tree: Tree) -> None:
@@ -406,7 +423,7 @@ def interrupt(tree: Tree, words: tuple[str, ...], begun: str) -> tuple[int, str]
 
 
 def test_an_interrupted_campaign_says_so_and_its_folder_is_readable(tree: Tree) -> None:
-    code, errors = interrupt(tree, (*MUTATE, "--jobs", "1"), "qsa-bench-mutant-*")
+    code, errors = interrupt(tree, (*MUTATE, "--fresh"), "qsa-bench-mutant-*")
     assert code == 130, errors
     assert "Traceback" not in errors
     (folder,) = tree.runs()
