@@ -203,6 +203,11 @@ def test_the_score_counts_every_outcome_and_a_crash_only_where_expected() -> Non
     }
 
 
+def test_mutants_that_were_never_reached_count_against_the_score() -> None:
+    score = outcomes.score_of(RESULTS[:1], never_run=3)
+    assert (score["killed"], score["all"], score["not_run"]) == (1, 4, 3)
+
+
 def test_a_control_is_no_part_of_the_score() -> None:
     control = replace(RESULTS[0], mutant=replace(MUTANT, control=True))
     assert outcomes.score_of([control])["all"] == 0

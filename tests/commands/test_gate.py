@@ -119,7 +119,9 @@ def test_no_input_is_saved_where_none_is_wanted(planted: Tree) -> None:
 def test_cases_that_were_given_up_make_the_run_incomplete(
     planted: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parity, "_CLEAN_TIME_S", 0.2)
+    for limit in ("_CLEAN_TIME_S", "_LEAST_TIME_S"):
+        monkeypatch.setattr(parity, limit, 0.2)
+    monkeypatch.setattr(parity, "_TIME_FACTOR", 1.0)
     planted.edit("qsa_bench/specimen_surface.py", "    return 0\n", "    time.sleep(600)\n")
     planted.edit("qsa_bench/specimen_surface.py", "import ctypes\n", "import ctypes\nimport time\n")
     stored = run(save_failures=False)
