@@ -139,7 +139,7 @@ __global__ void two_readers_kernel(const int32_t* in, int32_t* out, int64_t valu
   const unsigned thread = threadIdx.x;
   if (thread == 0) cell[0] = in[0];
   __syncthreads();
-  if (thread == 0 || thread == 32) out[thread] = cell[0];
+  if (thread == 0 || thread == 32) out[thread] = cell[0];  // @two-readers-read
   if (value == 0) __syncthreads();
   __syncwarp();
   const unsigned writer = value == 2 ? 33 : 1;
