@@ -74,6 +74,11 @@ def test_calls_that_differ_are_refused(names: tuple[str, ...]) -> None:
         names_of_a_call(_records(*names), 3)
 
 
+def test_an_empty_record_says_that_nothing_was_recorded() -> None:
+    with pytest.raises(LostRecordsError, match="recorded nothing on the device"):
+        names_of_a_call([], 3)
+
+
 def test_a_calls_duration_is_the_sum_of_all_it_launched() -> None:
     launched = [
         Launched(None, ("flush",)),

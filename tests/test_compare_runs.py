@@ -31,6 +31,7 @@ def _of(*timings: Measurement, **more: object) -> StoredRun:
         (around(4000), around(4300), Change.SLOWER),
         (around(4000), around(3700), Change.FASTER),
         (around(4000), around(4220), Change.UNDECIDED),
+        (around(4000), around(3790), Change.UNDECIDED),
         (around(4000), around(4300, spread=400), Change.UNDECIDED),
         # One step of CUPTI's clock, 32 ns, is 5% of an empty kernel: nothing can be said.
         (around(640), around(672), Change.UNDECIDED),

@@ -49,6 +49,13 @@ def test_a_report_is_read_entry_by_entry() -> None:
     assert (first.occupancy, second.occupancy) == (0.5, 1.0)
 
 
+def test_spills_of_one_entry_are_not_anothers() -> None:
+    silent = "".join(
+        line for line in REPORT.splitlines(keepends=True) if " 0 bytes stack" not in line
+    )
+    assert [usage.spill_stores for usage in parse("made", silent, PTX)] == [20, 0]
+
+
 def test_a_kernel_without_a_launch_bound_may_have_1024_threads() -> None:
     assert launch_bounds(PTX) == {"_Z5firstPf": 1024}
     assert parse("made", REPORT, PTX)[1].threads == 1024

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -329,6 +330,20 @@ def test_python_code_is_given_addresses_and_numbers(bench: Bench) -> None:
     )
     seen = bench.see(python("double"))
     assert (bench.output(seen) == 2 * (INPUT + 1)).all()
+
+
+def test_what_no_kernel_may_read_is_reported_by_the_checker_when_it_is_read(
+    builder: Builder, master: Tree, bench: Bench
+) -> None:
+    library = builder.build(PROBE, "host", root=master.root, mode="checked").library
+    assert library is not None
+    bench.libraries = {"probe": library}
+    buffers = probe(COPY).buffers
+    holes = (replace(buffers[0], uninitialised=((15, COUNT),)), buffers[1])
+    for count, kinds in ((15, []), (16, ["uninitialised"])):
+        (call,) = probe(COPY, count).calls
+        seen = bench.see(Program(holes, (call,)), BOTH[:1])
+        assert [finding["kind"] for finding in seen.runs[0].findings] == kinds
 
 
 def test_what_a_kernel_or_python_code_prints_disturbs_nothing(bench: Bench) -> None:

@@ -35,9 +35,30 @@
 #include "qsa/score_row.cuh"
 #include "qsa/score_scalar.cuh"
 
-// The body is chosen here and nowhere else: a member of qsa::score_body, by name.
+// The body is chosen here and nowhere else: a member of qsa::score_body, by name. The tensor-core bodies are
+// compiled when one is named: `mma`, `wgmma`, or `automatic`.
 #ifndef QSA_SCORE_BODY
 #define QSA_SCORE_BODY scalar
+#else
+#include "qsa/score_mma.cuh"
+#include "qsa/score_wgmma.cuh"
+
+namespace qsa {
+namespace score_body {
+
+// -DQSA_SCORE_BODY=automatic: by what the launch fixes, the number of rows and the device, and never by a
+// live length, so a captured launch stays right.
+struct automatic {
+  static int32_t launch(const ScoreArguments& arguments, void* stream) {
+    if (wgmma::serves(arguments)) {
+      return wgmma::launch(arguments, stream);
+    }
+    return mma::serves() ? mma::launch(arguments, stream) : scalar::launch(arguments, stream);
+  }
+};
+
+}  // namespace score_body
+}  // namespace qsa
 #endif
 
 namespace {

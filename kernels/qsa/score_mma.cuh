@@ -1,7 +1,7 @@
 // The tensor-core body of qsa_score for compute capability 8 and up (mma.sync): few rows and many rows.
 //
-// The query and the keys are bf16 and their products exact, so the tensor cores multiply them unchanged; relu,
-// the sum over heads and the scale are f32 on the CUDA cores.
+// The query and the keys are bf16 and their products exact, so the tensor cores multiply them unchanged;
+// relu, the sum over heads and the scale are f32 on the CUDA cores.
 #pragma once
 
 #include <cstdint>
@@ -51,15 +51,9 @@ inline int64_t range_of(int64_t row_tiles, int64_t key_tiles, int64_t slots, int
   return best;
 }
 
-inline int32_t launch_decode(const ScoreArguments& arguments, void* stream) {
-  const int64_t capacity = capacity_of(arguments);
-  return arguments.row_count <= score_decode::kTileRows ? score_decode::launch<1>(arguments, capacity, stream)
-                                                        : score_decode::launch<2>(arguments, capacity, stream);
-}
-
 inline int32_t launch_prefill(const ScoreArguments& arguments, void* stream) {
   using namespace score_prefill;
-  constexpr int64_t kStartTiles = 6;
+  constexpr int64_t kStartTiles = 2;
   const int64_t row_tiles = (arguments.row_count + kRows - 1) / kRows;
   const int64_t capacity_tiles = (capacity_of(arguments) + kTileKeys - 1) / kTileKeys;
   // One range at least: it checks the rows even where no block can be visible.
@@ -77,10 +71,14 @@ namespace score_body {
 
 // -DQSA_SCORE_BODY=mma
 struct mma {
+  static bool serves() { return compute_capability() >= 80; }
+
   static int32_t launch(const ScoreArguments& arguments, void* stream) {
     // By the number of rows alone, which the launch fixes: a captured launch stays right.
-    return arguments.row_count <= score_mma::kDecodeRows ? score_mma::launch_decode(arguments, stream)
-                                                         : score_mma::launch_prefill(arguments, stream);
+    if (arguments.row_count <= score_mma::kDecodeRows) {
+      return score_decode::launch(arguments, score_mma::capacity_of(arguments), stream);
+    }
+    return score_mma::launch_prefill(arguments, stream);
   }
 };
 

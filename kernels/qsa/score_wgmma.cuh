@@ -2,10 +2,10 @@
 //
 // A CTA takes 64 rows and a range of keys, 128 keys a tile. One thread has the tensor copy engine bring the
 // tiles, four stages ahead. Two warpgroups take 32 rows each: their query stays in registers for the whole
-// range, as two left operands of 64 rows (of warp w, row g of a 16-row slice is head 2p of query row 8w + g, row
-// g + 8 is head 2p + 1, p being the operand), so the four heads of a row meet in one lane, which adds them and
-// stores two neighbouring scores at a time. A tile is multiplied in two halves: while one is added up and stored,
-// the other keeps the tensor cores busy.
+// range, as two left operands of 64 rows (of warp w, row g of a 16-row slice is head 2p of query row 8w + g,
+// row g + 8 is head 2p + 1, p being the operand), so the four heads of a row meet in one lane, which adds
+// them and stores two neighbouring scores at a time. A tile is multiplied in two halves: while one is added
+// up and stored, the other keeps the tensor cores busy.
 //
 // Order of a dot product: the 8 k-steps one after another on the tensor cores, from zero.
 #pragma once
@@ -27,7 +27,10 @@ namespace score_wgmma {
 
 using namespace score_query;
 
-constexpr int kConsumers = 2;       // warpgroups that multiply
+// From here on faster than reading the keys once for every 8 rows.
+constexpr int64_t kLeastRows = 24;
+
+constexpr int kConsumers = 2;  // warpgroups that multiply
 constexpr int kGroupThreads = 128;
 constexpr int kThreads = (kConsumers + 1) * kGroupThreads;
 constexpr int kConsumerWarps = kConsumers * kGroupThreads / kWarpLanes;
@@ -45,7 +48,8 @@ constexpr int kBoxes = kHeadDim / kBoxDims;
 constexpr int kBoxBytes = kTileKeys * kBoxDims * 2;
 constexpr int kStageBytes = kBoxes * kBoxBytes;
 constexpr int kStageAlignment = 1024;
-// 255 a thread would not fit three warpgroups; the one that only copies gives most of its share to the others.
+// 255 a thread would not fit three warpgroups; the one that only copies gives most of its share to the
+// others.
 constexpr int kConsumerRegisters = 240;
 constexpr int kProducerRegisters = 24;
 
@@ -58,12 +62,15 @@ struct Shared {
 constexpr int kSharedBytes = sizeof(Shared) + kStageAlignment;
 
 struct Barriers {
-  uint64_t full[kStages];   // the tile is there
-  uint64_t empty[kStages];  // both warpgroups have read it
+  uint64_t full[kStages];     // the tile is there
+  uint64_t empty[kStages];    // both warpgroups have read it
   uint64_t turn[kConsumers];  // the warpgroup may multiply
 };
 
 #if QSA_HAS_WGMMA
+
+// What the warp loads of its rows, all before it builds the first.
+using GroupWords = RowWords[kGroupRows];
 
 // Chunk c of a head vector of row g stands at place c ^ g: ldmatrix reads one chunk of eight rows.
 __device__ __forceinline__ uint16_t* chunk_at(uint16_t* query, int row, int head, int chunk) {
@@ -95,8 +102,8 @@ __device__ __forceinline__ void read_query(uint16_t* query, int lane, Query& ope
 }
 
 // Brings tiles begin .. end - 1, each into the next stage as soon as both warpgroups have left it.
-__device__ __forceinline__ void produce(const CUtensorMap* key_map, Shared* shared, Barriers* barriers, int begin,
-                                        int end) {
+__device__ __forceinline__ void produce(const CUtensorMap* key_map, Shared* shared, Barriers* barriers,
+                                        int begin, int end) {
   for (int tile = begin; tile < end; ++tile) {
     const int turn = tile - begin;
     const int stage = turn % kStages;
@@ -117,20 +124,16 @@ __device__ __forceinline__ float score_of(const Dots& dots, int j, int e) {
                      half_score(dots[1][4 * j + e], dots[1][4 * j + 2 + e]));
 }
 
-// Issues the multiplications of a half. `stage` is the shared memory of its tile.
-__device__ __forceinline__ void issue_half(const Query& query, const unsigned char* stage, int half, Dots& dots) {
+// Issues the multiplications of a half by one left operand. `stage` is the shared memory of its tile.
+__device__ __forceinline__ void issue(const uint32_t (&query)[kSteps][4], const unsigned char* stage,
+                                      int half, float (&dots)[kHalfDots]) {
   const uint64_t keys = hopper::operand_descriptor(shared_address(stage));
-  hopper::multiply_fence();
   QSA_SCORE_UNROLL
-  for (int pair = 0; pair < kHeadPairs; ++pair) {
-    QSA_SCORE_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
-      // In bytes; the descriptor counts in 16.
-      const int offset = half * kHalfKeys * kBoxDims * 2 + step / 4 * kBoxBytes + step % 4 * 32;
-      hopper::multiply_m64n64k16(dots[pair], query[pair][step], keys + offset / 16, step != 0);
-    }
+  for (int step = 0; step < kSteps; ++step) {
+    // In bytes; the descriptor counts in 16.
+    const int offset = half * kHalfKeys * kBoxDims * 2 + step / 4 * kBoxBytes + step % 4 * 32;
+    hopper::multiply_step(dots, query[step], keys + offset / 16, step != 0);
   }
-  hopper::multiply_commit();
 }
 
 // What a lane stores of its row: the columns from 2t on, of eight.
@@ -147,7 +150,8 @@ __device__ __forceinline__ void store_half(const Dots& dots, const LaneOutput& o
   if (output.is_aligned && block + kHalfKeys <= output.live) {
     QSA_SCORE_UNROLL
     for (int j = 0; j < kColumnGroups; ++j) {
-      __stcs(reinterpret_cast<float2*>(scores + 8 * j), make_float2(score_of(dots, j, 0), score_of(dots, j, 1)));
+      __stcs(reinterpret_cast<float2*>(scores + 8 * j),
+             make_float2(score_of(dots, j, 0), score_of(dots, j, 1)));
     }
     return;
   }
@@ -190,8 +194,8 @@ struct Stages {
   }
 };
 
-// The first warpgroup begins, then each waits for the other's multiplications to be issued: in step, both would
-// add up at once and leave the tensor cores idle.
+// The first warpgroup begins, then each waits for the other's multiplications to be issued: in step, both
+// would add up at once and leave the tensor cores idle.
 __device__ __forceinline__ void wait_for_turn(Barriers* barriers, int group, int turn) {
   hopper::barrier_wait(&barriers->turn[group], (turn + 1 + group) % 2);
 }
@@ -203,17 +207,20 @@ __device__ __forceinline__ void give_turn(Barriers* barriers, int group, int lan
 }
 
 // One warpgroup's share. `group` is its index, `group_most` is how many blocks any of its rows sees.
-__device__ __forceinline__ void consume(const ScoreArguments& arguments, const LaneRow& lane_row, Shared* shared,
-                                        Barriers* barriers, int group, int group_most, int begin,
-                                        int end) {
+__device__ __forceinline__ void consume(const ScoreArguments& arguments, const LaneRow& lane_row,
+                                        const WeightWords& weight_words, const GroupWords& words,
+                                        Shared* shared, Barriers* barriers, int group, int group_most,
+                                        int begin, int end) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   Query query;
   {
-    const Weights weights = load_weights(arguments, lane);
+    const Weights weights = one_plus(weight_words);
     uint16_t* rows = shared->query[warp];
-    const auto store = [&](const PackedRow& packed, int row) { store_chunks(packed, rows, row, lane); };
-    build_group(arguments, weights, lane_row, lane, store);
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kGroupRows; ++i) {
+      store_chunks(build_row(words[i], weights, arguments.eps), rows, i, lane);
+    }
     __syncwarp();  // the rows are built by other lanes than read them
     read_query(rows, lane, query);
   }
@@ -230,11 +237,18 @@ __device__ __forceinline__ void consume(const ScoreArguments& arguments, const L
     const int block = tile * kTileKeys;
     Dots first;
     Dots second;
-    wait_for_turn(barriers, group, tile - begin);
     const unsigned char* stage = stages.wait(tile);
-    issue_half(query, stage, 0, first);
-    issue_half(query, stage, 1, second);
+    wait_for_turn(barriers, group, tile - begin);
+    hopper::multiply_fence();
+    issue(query[0], stage, 0, first[0]);
+    issue(query[1], stage, 0, first[1]);
+    hopper::multiply_commit();
+    hopper::multiply_fence();
+    issue(query[0], stage, 1, second[0]);
+    // Before the last quarter, so that the other warpgroup's multiplications follow without a gap.
     give_turn(barriers, group, lane);
+    issue(query[1], stage, 1, second[1]);
+    hopper::multiply_commit();
     hopper::multiply_wait<1>();
     finish_half(first, output, block);
     hopper::multiply_wait<0>();
@@ -252,8 +266,8 @@ __device__ __forceinline__ void consume(const ScoreArguments& arguments, const L
 #endif  // QSA_HAS_WGMMA
 
 template <int kUnused>
-__global__ void __launch_bounds__(kThreads, 1)
-    score_wgmma_kernel(const __grid_constant__ CUtensorMap key_map, ScoreArguments arguments, int range_tiles) {
+__global__ void __launch_bounds__(kThreads, 1) score_wgmma_kernel(const __grid_constant__ CUtensorMap key_map,
+                                                                  ScoreArguments arguments, int range_tiles) {
 #if QSA_HAS_WGMMA
   QSA_DYNAMIC_SHARED(unsigned char, dynamic);
   QSA_SHARED(Barriers, barriers, 1);
@@ -296,6 +310,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (begin >= end) {
     return;
   }
+  WeightWords weight_words;
+  GroupWords words;
+  if (warp < kConsumerWarps) {
+    weight_words = load_weights(arguments, lane);
+    QSA_SCORE_UNROLL
+    for (int i = 0; i < kGroupRows; ++i) {
+      words[i] = load_group_row(arguments, lane_row, i, lane);
+    }
+  }
+  __syncthreads();  // the loads of the query are issued before those of the keys, and do not wait behind 128
+                    // KB
   if (warp >= kConsumerWarps) {
     hopper::give_registers<kProducerRegisters>();
     if (threadIdx.x == kConsumers * kGroupThreads) {
@@ -304,7 +329,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     hopper::take_registers<kConsumerRegisters>();
     const int group = warp / kWarpsAGroup;
-    consume(arguments, lane_row, shared, barriers, group, group == 0 ? group_most[0] : group_most[1], begin, end);
+    consume(arguments, lane_row, weight_words, words, shared, barriers, group,
+            group == 0 ? group_most[0] : group_most[1], begin, end);
   }
 #endif
 }
@@ -315,8 +341,8 @@ inline bool describe_keys(const ScoreArguments& arguments, int64_t capacity, CUt
   static void* const entry = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
-                                                               cudaEnableDefault, &result);
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
     return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? found : nullptr;
   }();
   if (entry == nullptr) {
@@ -327,8 +353,8 @@ inline bool describe_keys(const ScoreArguments& arguments, int64_t capacity, CUt
   const cuuint64_t strides[] = {kHeadDim * sizeof(uint16_t)};
   const cuuint32_t box[] = {kBoxDims, kTileKeys};
   const cuuint32_t steps[] = {1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<uint16_t*>(arguments.block_keys), extents,
-                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<uint16_t*>(arguments.block_keys),
+                extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -372,15 +398,24 @@ namespace score_body {
 
 // -DQSA_SCORE_BODY=wgmma
 struct wgmma {
-  static int32_t launch(const ScoreArguments& arguments, void* stream) {
-#if !QSA_HOST
-    if (score_wgmma::is_available()) {
-      return score_wgmma::launch(arguments, stream);
-    }
+  // Whether it is there, and faster than score_mma.cuh for so many rows.
+  static bool serves(const ScoreArguments& arguments) {
+#if QSA_HOST
+    (void)arguments;
+    return false;
+#else
+    return arguments.row_count >= score_wgmma::kLeastRows && score_wgmma::is_available();
 #endif
+  }
+
+  static int32_t launch(const ScoreArguments& arguments, void* stream) {
+#if QSA_HOST
     (void)arguments;
     (void)stream;
     return QSA_UNSUPPORTED;
+#else
+    return score_wgmma::is_available() ? score_wgmma::launch(arguments, stream) : QSA_UNSUPPORTED;
+#endif
   }
 };
 

@@ -1,5 +1,5 @@
-// The instructions of compute capability 9.0a that score_wgmma.cuh is made of, one function each. GPU only: the
-// CPU target has neither mbarriers nor the tensor copy engine nor warpgroup multiplication.
+// The instructions of compute capability 9.0a that score_wgmma.cuh is made of, one function each. GPU only:
+// the CPU target has neither mbarriers nor the tensor copy engine nor warpgroup multiplication.
 #pragma once
 
 #include "common/portability.cuh"
@@ -24,7 +24,8 @@ namespace hopper {
 
 // --- mbarriers: a phase ends when `count` arrivals and all expected bytes are there ---
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, unsigned count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
 }
 
 // Makes the initialised barriers visible to the copy engine.
@@ -37,7 +38,8 @@ __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
 }
 
 __device__ __forceinline__ void barrier_arrive_expecting(uint64_t* barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
                : "memory");
 }
 
@@ -64,7 +66,8 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
 __device__ __forceinline__ void copy_box(void* shared, const CUtensorMap* map, int column, int row,
                                          uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3}], "
       "[%4];" ::"r"(shared_address(shared)),
       "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
@@ -104,8 +107,9 @@ __device__ __forceinline__ void pin(float (&d)[kCount]) {
   }
 }
 
-// The right operand in shared memory: rows of 64 bf16, 128 bytes, with the copy engine's 128-byte swizzle; groups
-// of eight rows follow each other. `address` is aligned to 1024 bytes, but for a k-step's 32 bytes a step.
+// The right operand in shared memory: rows of 64 bf16, 128 bytes, with the copy engine's 128-byte swizzle;
+// groups of eight rows follow each other. `address` is aligned to 1024 bytes, but for a k-step's 32 bytes a
+// step.
 __device__ __forceinline__ uint64_t operand_descriptor(unsigned address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
@@ -115,8 +119,8 @@ __device__ __forceinline__ uint64_t operand_descriptor(unsigned address) {
 
 // d = a * b, or d += a * b, for 64 x 64 x 16: a in registers, b in shared memory by its descriptor, in PTX's
 // layouts. `d` must not be touched before the wait for its group.
-__device__ __forceinline__ void multiply_m64n64k16(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
-                                                   bool accumulate) {
+__device__ __forceinline__ void multiply_step(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                                              bool accumulate) {
   asm volatile(
       "{\n"
       ".reg .pred accumulate;\n"
@@ -128,8 +132,9 @@ __device__ __forceinline__ void multiply_m64n64k16(float (&d)[32], const uint32_
       "}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 

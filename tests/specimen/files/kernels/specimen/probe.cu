@@ -18,10 +18,10 @@ enum Deed : int32_t {
   kChangeInput = 6,     // copies, and adds one to in
   kLastThreadWins = 7,  // every thread writes out[0]
   kTrap = 8,
-  kLeaveBarrier = 9,    // half the threads wait for the other half, which is gone
-  kDivide = 10,         // divides by zero
-  kExit = 11,           // ends the process as if all were well
-  kSkipWrite = 12,      // leaves out as it is
+  kLeaveBarrier = 9,  // half the threads wait for the other half, which is gone
+  kDivide = 10,       // divides by zero
+  kExit = 11,         // ends the process as if all were well
+  kSkipWrite = 12,    // leaves out as it is
 };
 
 __global__ void probe_kernel(uint8_t* in, uint8_t* out, int32_t count, int32_t deed) {
