@@ -59,7 +59,8 @@ def result_of(
     not_run = any(verdict.status is Status.NOT_RUN for verdict in verdicts)
     outcome = outcome_of(kills, not_run)
     killed_by = tuple(kill.check for kill in kills if kill.failed)
-    worst = _worst(verdicts)
+    # The margin that counts is that of a check the manifest names; others may see more by chance.
+    worst = _worst([v for v in verdicts if v.check in mutant.killed_by]) or _worst(verdicts)
     if mutant.equivalent and outcome is Outcome.SURVIVED:
         outcome = Outcome.EQUIVALENT
     complaints = _complaints(mutant, outcome, killed_by, kills, differing_bits)
