@@ -3,7 +3,7 @@
 //
 // A CTA takes 128 rows and a range of keys. A warp keeps the query of 16 rows in registers for the whole
 // range (64 rows of m16n8k16, four tiles: two groups of 8 rows by two pairs of heads); the keys pass through
-// shared memory, 32 a stage, and every warp reads each of them once. Row g of a tile is one head of query row
+// shared memory, 64 a stage, and every warp reads each of them once. Row g of a tile is one head of query row
 // g, row g + 8 the next head, so that the four heads of a row meet in one lane.
 //
 // Lane 4g + t multiplies the 16-byte chunks t, t + 4, t + 8 and t + 12 of query and key (see
@@ -13,6 +13,10 @@
 //
 // Order of a dot product: the 8 k-steps of a chunk after another on the tensor cores, from zero. It does not
 // depend on CTAs or rows.
+//
+// 2,048 rows by 16,384 blocks on an H200: 96.7 us, 9.3 clocks a multiplication where the unit needs 8,
+// with 8.5 us of it spent on building the query; that part has fewer instructions since, and was not measured
+// again.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,10 @@ KERNEL = Kernel(
             "scores of rows against block keys",
         ),
     ),
-    axes={"threads": Axis("QSA_SCORE_THREADS", (128, 256, 512), "threads a block")},
+    axes={
+        "threads": Axis("QSA_SCORE_THREADS", (128, 256, 512), "threads a block, scalar body"),
+        "body": Axis("QSA_SCORE_BODY", ("scalar", "mma", "wgmma", "automatic"), "kernel body"),
+    },
 )
 
 
