@@ -7,9 +7,10 @@ are put back in the cases' order, so that the number of threads never shows.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TypeVar
 
 from qsa_bench import checks, mutants, resources
 from qsa_bench.builder import Builder
@@ -19,6 +20,10 @@ from qsa_bench.model import Mutant, Status
 from qsa_bench.parity import PLAIN, Limits, Seen, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.stages import select_stages
 from qsa_bench.stages.base import Case, Stage
+
+# How soon an interrupt is noticed that came at a bad moment.
+_POLL_S = 0.2
+T = TypeVar("T")
 
 
 class Goldens:
@@ -104,6 +109,18 @@ def build_or_raise(builder: Builder, stage: Stage, target: str) -> StageBuilds:
     return builds
 
 
+def as_they_end(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
+    """Yield futures as they end, for a main thread that wants to be interrupted.
+
+    A signal that comes while a thread is about to wait for a lock, which may last while others
+    hold the interpreter, does not end that wait: so none of these waits is a long one.
+    """
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+        yield from done
+
+
 def gate_in_parallel(
     workload: Workload,
     builds: StageBuilds,
@@ -123,10 +140,13 @@ def gate_in_parallel(
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            parts = list(pool.map(gate, [share for share in shares if share]))
+            futures = [pool.submit(gate, share) for share in shares if share]
+            for future in as_they_end(futures):
+                future.result()
         except BaseException:
             workload.stopped.set()
             raise
+    parts = [future.result() for future in futures]
     place = {case.id: index for index, case in enumerate(workload.cases)}
     verdicts = [verdict for part in parts for verdict in part.verdicts]
     verdicts.sort(key=lambda verdict: place[verdict.case])

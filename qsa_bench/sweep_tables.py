@@ -95,7 +95,8 @@ def _pivots(timings: Sequence[Measurement], limit: Limits) -> Iterable[Table]:
         ours = list(dict.fromkeys(_label(t) for t in group if t.kind in _OURS))
         contexts = list(dict.fromkeys(t.axes["context"] for t in group))
         # An input that only the shipped build was timed on stands in the table by input.
-        if len(ours) < 2 and len({t.axes["input"] for t in timings if "input" in t.axes}) > 1:
+        kinds = {t.axes.get("input") for t in timings if t.entry == entry}
+        if len(ours) < 2 and len(kinds) > 1:
             continue
         peers = list(dict.fromkeys(_label(t) for t in group if t.kind == "peer" and t.samples_ns))
         lines = [_pivot_row(c, group, ours, peers, limit) for c in contexts]

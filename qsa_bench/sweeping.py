@@ -67,9 +67,13 @@ class StageSweep:
         total = 0
         for point in self._points:
             total += len(point.variants) * len(self._pairs_of(point, graphs=True))
-            if self._foreign is not None:
+            if self._foreign is not None and self._serves_foreign(point):
                 total += len(self._pairs_of(point, graphs=self._foreign.has_stream))
         return total
+
+    def _serves_foreign(self, point: Point) -> bool:
+        """True at the entry that a user's own stands in for: the stage's first."""
+        return point.entry == sweeps.spec_of(self._stage).entries[0]
 
     def _pairs_of(self, point: Point, *, graphs: bool) -> list[Pair]:
         return [pair for pair in self._pairs[point.case] if graphs or pair[0] != GRAPH]
@@ -154,7 +158,11 @@ class StageSweep:
                 bench.tally.notes["stopped"] = f"out of time with {left} points to go"
                 break
             names = {variant.name for variant in point.variants}
-            own = [s for s in kernels if s.kind != KERNEL or s.name in names]
+            own = [
+                s
+                for s in kernels
+                if (s.name in names if s.kind == KERNEL else self._serves_foreign(point))
+            ]
             subjects = [*own, *peers.get(point.entry, ())]
             bench.tally.done += self._done_before(point, own)
             if not self._is_done(point, subjects):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -269,6 +271,20 @@ def test_a_failure_in_one_thread_stops_the_others(
         with pytest.raises(RuntimeError, match="the judge is broken"):
             baseline.gate_in_parallel(workload, gate.builds(PLAIN), 2)
         assert workload.stopped.is_set()
+
+
+def test_an_interrupt_that_wakes_nobody_is_noticed_while_threads_work() -> None:
+    # interrupt_main does what a signal does that comes just before a wait for a lock begins.
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(over.wait, 60)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                threading.Timer(0.1, _thread.interrupt_main).start()
+                list(baseline.as_they_end([future]))
+            assert not future.done()
+        finally:
+            over.set()
 
 
 def test_gates_in_several_threads_do_not_disturb_one_another(gate: Gate) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from qsa_bench import resources, resources_usage
+from qsa_bench import resources, resources_usage, store
 from qsa_bench.errors import EnvironmentMissingError
 from qsa_bench.model import Usage
 from qsa_bench.resources_usage import launch_bounds, parse, readable, resident_warps
 from qsa_bench.stages import load_stage
+from tests.conftest import Qsa
 
 REPORT = """\
 ptxas info    : 0 bytes gmem
@@ -115,3 +117,25 @@ def test_nvcc_tells_of_every_kernel_of_select() -> None:
         "select_ids_kernel",
     }
     assert all(usage.registers > 8 and usage.shared > 1000 for usage in found)
+
+
+def test_a_build_keeps_what_its_kernels_use_and_needs_no_gpu(
+    qsa_bench: Qsa, tmp_path: Path
+) -> None:
+    words = ("build", "--stage", "qsa_pool", "--target", "cuda", "--arch", "90", "--resources")
+    done = qsa_bench(*words)
+    if shutil.which("nvcc") is None:
+        assert done.returncode == 7
+        return
+    assert done.returncode == 0, done.stderr
+    assert "resources, sm_90" in done.stdout
+    run = store.read_run(store.run_folders(tmp_path / "results")[-1])
+    assert (run.run.command, run.run.device) == ("build", "sm_90")
+    assert {usage.architecture for usage in run.usages} == {90}
+    assert all(usage.registers > 8 for usage in run.usages)
+
+
+def test_resources_are_the_gpu_compilers(qsa_bench: Qsa) -> None:
+    done = qsa_bench("build", "--resources")
+    assert done.returncode == 2
+    assert "--resources goes with --target cuda" in done.stderr

@@ -311,6 +311,32 @@ def test_a_subject_whose_output_changes_while_it_is_timed_has_no_time(
     assert results["drifts"]["why"] == "its output was another after it was timed than before"
 
 
+def picks_another(problem: Problem) -> Callable[[], Any]:
+    """A peer that gives something else at every call."""
+    target = problem.tensors["target"]
+    return lambda: target.copy_(torch.rand(3))
+
+
+def test_a_peer_may_pick_another_of_equals_every_time(tmp_path: Path) -> None:
+    server, asked = _server(), _peer("picks_another")
+    _load(server, tmp_path, [asked])
+    assert _time(server, asked.name)["results"][asked.name]["samples"]
+
+
+def test_a_description_that_fails_costs_no_measurement(
+    tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no trace")
+
+    monkeypatch.setattr(FakeProfiler, "describe", fails)
+    server = _server()
+    _load(server, tmp_path, [Asked("a", library=library)])
+    answer = _time(server, "a", describe=True)
+    assert answer["results"]["a"]["samples"]
+    assert answer["kernels"] == {}
+
+
 def test_rounds_with_lost_records_are_dropped_and_named(tmp_path: Path, library: str) -> None:
     server = _server(loses=True)
     _load(server, tmp_path, [Asked("a", library=library)])
@@ -327,6 +353,23 @@ def test_a_throttled_device_gives_no_sample(tmp_path: Path, library: str) -> Non
     found = _time(server, "a", rule={**RULE, "limit_s": 0.2})["results"]["a"]
     assert found["samples"] == []
     assert set(found["dropped"]) == {"low clock"}
+
+
+def test_the_device_is_woken_up_before_anything_is_sampled(tmp_path: Path, library: str) -> None:
+    session, seen = Session("cpu"), []
+
+    class Watching(Still):
+        def read(self) -> Reading:
+            seen.append("read")
+            return super().read()
+
+    profiler = FakeProfiler(session)
+    server = Server(session, Watching(), profiler, lambda: seen.append("woken"))  # type: ignore[arg-type]
+    _load(server, tmp_path, [Asked("a", library=library)])
+    assert seen == []
+    _time(server, "a")
+    assert seen[:2] == ["woken", "read"]
+    assert seen.count("woken") == 1
 
 
 def test_what_was_not_loaded_is_refused(tmp_path: Path, library: str) -> None:

@@ -1,29 +1,31 @@
 // The handle on a kernel library built for the CPU. Every such library carries its own runtime and exports
 // these.
 //
-// How to use it, from the process that loaded the library (a fresh child for every run that may go wrong):
-//   1. qsa_host_reset(&options)                forget buffers and findings, choose the schedule and the fuel
-//   2. qsa_host_register(base, bytes, flags, name)   once for every buffer the kernel is given, with its
-//   exact size
-//   3. call the kernel's C entry               as often as wanted; launches run to their end before it
-//   returns
-//   4. qsa_host_findings(buffer, capacity)     a JSON array of what was seen since the reset
-// The status the entry returned says how the launch ended (common/status.h); findings say what was wrong. A
-// race, an uninitialised read or an access out of bounds leaves the status alone, so look at both.
+// How to use it, in a process that loaded the library (a fresh child for every run that may go wrong):
+//   1. qsa_host_reset(&options): forgets buffers and findings, sets the schedule and the fuel.
+//   2. qsa_host_register(base, bytes, flags, name): once for every buffer, with its exact size.
+//   3. The kernel's C entry, as often as wanted. Its launches have ended when it returns.
+//   4. qsa_host_findings(text, capacity): a JSON array of what was seen since the reset.
+// The status an entry returned says how its launch ended (common/status.h); findings say what was wrong. A
+// race, an uninitialised read, a write to an input or an access out of bounds leaves the status alone: look
+// at both.
 //
-// One finding is an object with "kind" and "message" (a sentence), "block" and "thread" as [x, y, z], and
-// where known "buffer" and "offset" (bytes into it), "file" and "line" of a collective or trap, "address"
-// (hexadecimal, relative to the library, for addr2line) of a memory access. Kinds: race, bounds,
-// uninitialised, read-only, trap, divergence, deadlock, fuel, launch-limit, crash. The first five of the
-// memory kinds exist in the checked mode only.
+// A finding is an object: "kind", "message" (a sentence), "block" and "thread" as [x, y, z]; where known
+// "buffer" and "offset" (bytes from its start), "file" and "line" (of a collective, trap or launch) or
+// "address" (of the code of a memory access, hexadecimal, relative to the library; addr2line turns it into a
+// line in the checked mode). Kinds: race, bounds, uninitialised and read-only exist in the checked mode only;
+// trap, divergence, deadlock, fuel, launch-limit and crash in both. At most 16 are kept, each place once.
 //
-// A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) inside a launch prints earlier findings, one a line, each
-// starting with `QSA_HOST_FINDING `, then one line `QSA_HOST_CRASH ` with the finding of kind crash, to
-// stderr, and exits with 86.
+// A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) inside a launch ends the process with exit code 86. Before that,
+// stderr gets the findings so far, one a line after `QSA_HOST_FINDING `, then one line `QSA_HOST_CRASH ` with
+// the finding of kind crash.
 //
-// Limits: x86-64 Linux; one launch at a time in a process, from any one OS thread; CTAs run one after another
-// (those of a cluster together), so a spin on another CTA or thread runs out of fuel instead of making
-// progress.
+// What an out-of-bounds write of a checked run overwrote in global memory is put back when the launch ends.
+//
+// Limits: x86-64 Linux; one launch at a time in a process; CTAs run one after another (those of a cluster
+// together) and threads give way in collectives only, so a spin on another thread runs out of fuel. Fences
+// order nothing. The checked mode counts 262,143 CTAs a reset, 262,143 barriers a CTA and 65,534 __syncwarps
+// between two barriers, and refuses to go on beyond.
 #pragma once
 
 #include <stdint.h>

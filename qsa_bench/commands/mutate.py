@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,7 @@ def _run_mutants(
     pool = ThreadPoolExecutor(request.jobs)
     try:
         futures = [pool.submit(one, mutant) for mutant in plan.chosen]
-        for future in as_completed(futures):
+        for future in baseline.as_they_end(futures):
             made = future.result()
             if made is not None:
                 finished.append(made)

@@ -27,6 +27,7 @@ from qsa_bench.stages._qsa_score_launch import (
     oracle_of,
     program,
 )
+from qsa_bench.stages._qsa_score_sweep import SWEEP
 from qsa_bench.stages.base import (
     EVERY_SCHEDULE,
     FEW_SCHEDULES,
@@ -373,4 +374,5 @@ STAGE = Stage(
     cases=cases,
     golden_kind="qsa",
     numbers=NUMBERS,
+    sweep=SWEEP,
 )

@@ -13,7 +13,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,6 @@ class _Buffer:
     raw: Any
     tensor: Any
     role: str
-    filled: Sequence[tuple[int, Any]] = field(default_factory=tuple)
 
 
 class Session:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from qsa_bench import parity, store, tensor_file
-from qsa_bench.commands import gate
+from qsa_bench.commands import gate, replay
 from qsa_bench.errors import ManifestError, NothingSelectedError
+from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Status
-from qsa_bench.requests import GateRequest, NullProgress
+from qsa_bench.requests import GateRequest, NullProgress, ReplayRequest
 from qsa_bench.store import StoredRun
 from tests.specimen import trees
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
@@ -28,16 +30,28 @@ STAGE_FILE = "qsa_bench/stages/specimen.py"
 GATE = ("gate", "--stage", STAGE, "--seeds", "1", "--jobs", "1")
 
 
-def run(stage: str = STAGE, case: str | None = None, save_failures: bool = True) -> StoredRun:
+def run(
+    stage: str = STAGE,
+    case: str | None = None,
+    save_failures: bool = True,
+    golden: Path | None = None,
+) -> StoredRun:
     """Gate a stage of the planted tree in this process."""
     request = GateRequest(
         (stage,),
+        golden=golden,
         case_globs=() if case is None else (case,),
         seeds=0,
         jobs=1,
         save_failures=save_failures,
     )
     return gate.run(request, NullProgress())
+
+
+def command_of(stored: StoredRun) -> str:
+    """Return the one replay command of a run."""
+    (command,) = stored.run.notes["replay_commands"]  # type: ignore[misc]
+    return str(command)
 
 
 def only_line(text: str) -> str:
@@ -95,16 +109,27 @@ def test_a_wrong_kernel_fails_the_gate_and_leaves_its_smallest_failing_input_to_
 
 
 def test_a_failure_that_one_order_of_threads_shows_is_reproduced_by_its_command(
-    tree: Tree,
+    planted: Tree,
 ) -> None:
     # Thread 0 reads what thread 1 has yet to write, unless it comes last.
-    tree.edit(RANK, "  __syncthreads();\n", "  if (threadIdx.x >= 64) __syncthreads();\n")
-    code, document = tree.json(*GATE, "--case", "*3x64")
-    assert code == 3
-    (command,) = document["notes"]["replay_commands"]
-    words = shlex.split(command)
-    assert tensor_file.read(tree.root / words[3]).tensors["values"].shape == (3, 64)
-    assert tree.run(*words[1:]).returncode == 3
+    planted.edit(RANK, "  __syncthreads();\n", "  if (threadIdx.x >= 64) __syncthreads();\n")
+    stored = run(case="*3x64")
+    assert stored.run.exit_code == 3
+    path = Path(shlex.split(command_of(stored))[3])
+    assert tensor_file.read(path).tensors["values"].shape == (3, 64)
+    result = replay.run(ReplayRequest(STAGE, path), NullProgress())
+    assert result.exit_code is ExitCode.GATE_FAILED
+
+
+def test_a_failure_that_no_capture_shows_again_keeps_the_whole_input(planted: Tree) -> None:
+    # All threads write one value to one place: a race to the checker alone.
+    race = "  QSA_SHARED(float, spare, 1);\n  spare[0] = 1.0f;\n  int32_t below = 0;"
+    planted.edit(RANK, "  int32_t below = 0;", race)
+    stored = run(case="*3x64")
+    assert stored.run.exit_code == 3
+    assert {v.check for v in stored.verdicts if not v.passed} == {"races"}
+    saved = tensor_file.read(Path(shlex.split(command_of(stored))[3]))
+    assert saved.tensors["values"].shape == (3, 64)
 
 
 def test_no_input_is_saved_where_none_is_wanted(planted: Tree) -> None:
@@ -196,32 +221,32 @@ def test_a_stage_that_is_not_there_is_no_success(planted: Tree) -> None:
         run(stage="specimens")
 
 
-def test_a_golden_is_refused_by_name_when_it_is_damaged_or_of_a_kind_nobody_reads(
-    tree: Tree,
-) -> None:
-    wrong = tree.root / "wrong.safetensors"
-    golden = tensor_file.read(tree.root / "qsa_bench/goldens/specimen.safetensors")
-    tensors = {"values": golden.tensors["values"], "level": np.zeros((2, 2), np.float32)}
-    tensor_file.write(wrong, tensors, dict(golden.dtypes), dict(golden.metadata))
+def write_golden(tree: Tree, name: str, level: np.ndarray) -> None:
+    """Write the committed golden with other levels."""
+    committed = tensor_file.read(tree.root / "qsa_bench/goldens/specimen.safetensors")
+    tensors = {"values": committed.tensors["values"], "level": level}
+    tensor_file.write(tree.root / name, tensors, dict(committed.dtypes), dict(committed.metadata))
+
+
+def test_a_golden_that_breaks_its_layout_is_refused_by_name(tree: Tree) -> None:
+    write_golden(tree, "wrong.safetensors", np.zeros((2, 2), np.float32))
     done = tree.run(*GATE, "--golden", "wrong.safetensors")
     assert done.returncode == 2
     assert "wrong.safetensors: level is not f32 with 1 axes" in only_line(done.stderr)
-    done = tree.run(*GATE, "--golden", "qsa_bench/goldens/qsa.safetensors")
-    assert done.returncode == 6
-    assert "it is a qsa golden, which specimen does not read" in only_line(done.stderr)
 
 
-def test_another_golden_of_the_kind_takes_the_committed_ones_place(tree: Tree) -> None:
-    committed = tree.root / "qsa_bench/goldens/specimen.safetensors"
-    other = tensor_file.read(committed)
-    level = other.tensors["level"].copy()
+def test_a_golden_that_the_stage_does_not_read_selects_nothing(planted: Tree) -> None:
+    golden = Path("qsa_bench/goldens/qsa.safetensors")
+    with pytest.raises(NothingSelectedError, match="a qsa golden, which specimen does not read"):
+        run(golden=golden)
+
+
+def test_another_golden_of_the_kind_takes_the_committed_ones_place(planted: Tree) -> None:
+    level = tensor_file.read(Path("qsa_bench/goldens/specimen.safetensors")).tensors["level"].copy()
     level[3] += 1
-    tensors = {"values": other.tensors["values"], "level": level}
-    path = tree.root / "other.safetensors"
-    tensor_file.write(path, tensors, dict(other.dtypes), dict(other.metadata))
-    code, document = tree.json("gate", "--golden", "other.safetensors", "--seeds", "0")
-    assert code == 3
-    failed = [v for v in document["verdicts"] if v["status"] != "pass"]
-    assert [(v["check"], v["first"], v["count"]) for v in failed] == [
-        ("golden-level", "level[3]", 1)
-    ]
+    write_golden(planted, "other.safetensors", level)
+    stored = run(golden=Path("other.safetensors"), save_failures=False)
+    assert stored.run.exit_code == 3
+    (failed,) = [verdict for verdict in stored.verdicts if not verdict.passed]
+    assert (failed.check, failed.evidence.first) == ("golden-level", "level[3]")
+    assert failed.evidence.count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -220,6 +221,17 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_with_the_others(place
     assert sum(verdict.family != "sweep" for verdict in run.verdicts) == gated, "gated once"
 
 
+def test_peers_are_put_through_the_gate_once(place: Place) -> None:
+    _Stops.points, place.make = 1, _Stops
+    with pytest.raises(KeyboardInterrupt):
+        place.run(peers=(TOPK,))
+    place.make = LocalTimer
+    run = place.run(peers=(TOPK,), resume="latest")
+    assert run.run.exit_code == ExitCode.OK
+    gated = [v for v in run.verdicts if v.build == f"peer:{TOPK}" and v.family != "sweep"]
+    assert len(gated) == 2 * 3, "two cases, three checks"
+
+
 def test_what_a_resumed_run_holds_is_what_it_had(place: Place) -> None:
     folder = _interrupted(place, points=2)
     before = {row.key: row.samples_ns for row in store.read_run(folder).timings}
@@ -315,14 +327,14 @@ def test_a_users_kernel_is_gated_and_timed_beside(place: Place, tmp_path: Path) 
     words = ["g++", "-std=c++17", "-O2", "-fPIC", "-shared", str(FOREIGN / "topk_mask.cpp")]
     subprocess.run([*words, "-o", str(library)], check=True, timeout=120)
     own = ForeignRequest(library, "topk_mask", FOREIGN / "topk_mask.toml")
-    axes = {"context": ("2052",), "rows": ("3",)}
+    axes = {"context": ("2052",), "rows": ("3",), "entry": ("qsa_select", "qsa_select_ids")}
     run = place.run(foreign=own, timers=("cupti", "graph"), axes=axes)
     assert run.run.exit_code == ExitCode.OK
     rows = _rows(run, "library")
     assert [(row.name, row.timer) for row in rows] == [("topk_mask of libtopk.so", "cupti")]
     assert "passed" in str(rows[0].verdict)
-    # Its entry takes no stream, so no graph is asked of it.
-    assert (run.run.asked, run.run.done) == (3, 3)
+    # Its entry takes no stream, so no graph is asked of it; it gives a mask and no ids.
+    assert (run.run.asked, run.run.done) == (5, 5)
     judged = [v for v in run.verdicts if v.build == rows[0].build and v.family == "sweep"]
     assert {v.check for v in judged} == {"selection", "ties", "zeros"}
 
@@ -393,7 +405,7 @@ def test_a_summary_has_nsyss_columns(place: Place) -> None:
 
 
 def test_without_a_gpu_a_sweep_is_exit_7_and_says_where_times_are(qsa_bench: Qsa) -> None:
-    environment = {"CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}
     done = qsa_bench("sweep", "--stage", "qsa_select", env=environment)
     assert done.returncode == 7, done.stderr
     assert "nvcc on the PATH" in done.stderr

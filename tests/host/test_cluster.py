@@ -97,6 +97,13 @@ def test_what_comes_before_the_arrival_is_ordered_and_what_comes_after_it_is_not
     assert seen(result) == {at("race", "split-barrier-read")}
 
 
+def test_a_cluster_barrier_orders_a_block_too_once_waited_for(library: Library) -> None:
+    got = clean(library, "own_block", buffers(size=64)).arrays["out"].reshape(2, 32)
+    assert (got == VALUES[:64].reshape(2, 32)[:, ::-1]).all()
+    result = library.run("own_block", buffers(size=64), [1])
+    assert at("race", "own-block-read") in seen(result)
+
+
 def test_a_block_barrier_orders_nothing_between_blocks(library: Library) -> None:
     result = library.run("block_barrier", buffers(size=32), [0])
     assert seen(result) == {at("race", "block-barrier-read")}

@@ -144,6 +144,7 @@ def test_a_mask_names_its_caller(library: Library) -> None:
         run(library, "mask_without_caller", 1), "divergence", DIVERGED, "mask-without-caller"
     )
     assert finding["thread"] == [3, 0, 0]
+    assert "does not name the calling lane 3" in str(finding["message"])
 
 
 @pytest.mark.parametrize("schedule", [FIFO, LIFO])

@@ -186,8 +186,10 @@ def test_order_is_handed_on_from_lane_to_lane(library: Library) -> None:
     assert finding["thread"] == [2, 0, 0]
 
 
-@pytest.mark.parametrize("schedule", [FIFO, LIFO, SEEDED])
-@pytest.mark.parametrize(("value", "reader"), [(1, 32), (2, 0)])
+# The orders in which both have read before the writer writes.
+@pytest.mark.parametrize(
+    ("value", "reader", "schedule"), [(1, 32, FIFO), (1, 32, LIFO), (2, 0, FIFO)]
+)
 def test_a_write_is_compared_with_the_readers_of_every_warp(
     library: Library, value: int, reader: int, schedule: int
 ) -> None:
@@ -200,6 +202,11 @@ def test_a_write_is_compared_with_the_readers_of_every_warp(
         assert "thread (33,0,0) of block (0,0,0) wrote it" in finding["message"]
     else:
         assert f"thread ({reader},0,0) of block (0,0,0) read it" in finding["message"]
+
+
+def test_a_full_warp_of_readers_does_not_hide_one_of_another_warp(library: Library) -> None:
+    finding = broken(library, "two_readers", 3, "race", "two-readers-write")
+    assert "thread (32,0,0) of block (0,0,0) read it" in finding["message"]
 
 
 @pytest.mark.parametrize("writer", [0, 1, 17, 31])

@@ -65,6 +65,19 @@ __global__ void remote_atomic_kernel(const int32_t*, int32_t* out, int64_t) {
 }
 ENTRY(remote_atomic, remote_atomic_kernel, 16, 32, 16)
 
+__global__ void own_block_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, part, 32);
+  part[threadIdx.x] = in[blockIdx.x * 32 + threadIdx.x];
+  if (value == 0) {
+    qsa::cluster_sync();
+  } else {
+    qsa::cluster_arrive();
+  }
+  out[blockIdx.x * 32 + threadIdx.x] = part[31 - threadIdx.x];  // @own-block-read
+  if (value != 0) qsa::cluster_wait();
+}
+ENTRY(own_block, own_block_kernel, 2, 32, 2)
+
 // A block barrier orders nothing between blocks.
 __global__ void block_barrier_kernel(const int32_t* in, int32_t* out, int64_t) {
   QSA_SHARED(int32_t, part, 32);

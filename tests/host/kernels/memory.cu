@@ -133,7 +133,8 @@ __global__ void split_word_kernel(const int32_t*, int32_t* out, int64_t value) {
 }
 ENTRY(split_word, split_word_kernel, 1, 64, 0)
 
-// Two readers in two warps; the writer is ordered with one of them. value: 0 with both, 1 and 2 with one.
+// Two readers in two warps; the writer is ordered with one of them. value: 0 with both, 1 and 2
+// with one; 3 as 1 with a full warp of readers.
 __global__ void two_readers_kernel(const int32_t* in, int32_t* out, int64_t value) {
   QSA_SHARED(int32_t, cell, 1);
   const unsigned thread = threadIdx.x;
