@@ -1,6 +1,7 @@
 """The parent's side of the worker: jobs in, observations out, whatever becomes of the child.
 
-A child that dies or goes silent costs the case it was on; the next cases get a fresh one.
+A child that dies or goes silent costs the case it was on; the next cases get a fresh one: of one
+that died the worker makes it (a fork), of one that went silent, or took the worker with it, we do.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Observation:
     """What was seen of one case: its runs, and how the child ended and what it last said.
 
     A child that died leaves the runs it had finished; `findings` are what the runtime said while it
-    died, the crash itself last.
+    died, the crash itself last, and `code` its exit code (None: the whole worker ended).
     """
 
     case: str
@@ -109,6 +110,7 @@ class Observation:
     findings: tuple[Mapping[str, Any], ...] = ()
     seconds: float = 0.0
     lost: str = ""
+    code: int | None = None
 
 
 class Child:
@@ -182,14 +184,20 @@ class Child:
         return message if isinstance(message, dict) else Ending.CRASHED
 
     def stop(self, grace_s: float = 0.0) -> int:
-        """End the process, if it does not end by itself within the grace; return its exit status."""
+        """End the process, if it does not end by itself within the grace; return its exit status.
+
+        With it ends what it forked: the pipe is at its end when nobody holds it any more.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
             code = self.process.wait(grace_s)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             code = self.process.wait()
+        if not self.process.stdout.closed:
+            while self._selector.select(_DEATH_S) and os.read(self.process.stdout.fileno(), 1 << 20):
+                pass
         self._selector.close()
         try:
             self.process.stdin.close()
@@ -260,6 +268,7 @@ def observe(
     stopped = stopped or threading.Event()
     timeouts = 0
     finished = False
+    fresh = True
     log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in the finally below
     try:
         for job in jobs:
@@ -273,18 +282,20 @@ def observe(
                 continue
             if child is None:
                 child = Child((target,), python_path, log, stopped=stopped)
-                ready = child.receive(_START_LIMIT_S)
-                if isinstance(ready, Ending) and not stopped.is_set():
-                    raise RuntimeError(_startup_failure(child, log))
+                fresh = True
+            if fresh:
+                _await_ready(child, log, stopped)
             begun = time.monotonic()
             child.send(_message(job, libraries, out))
             seen = replace(_await(child, job), seconds=time.monotonic() - begun)
-            if seen.ending is not Ending.RAN or seen.lost:
+            fresh = seen.ending is not Ending.RAN or seen.lost != ""
+            code = seen.code
+            if fresh and code is None and not seen.lost:
                 # The pipe of one that dies is closed before its exit status is there.
                 code = child.stop(_DEATH_S if seen.ending is Ending.CRASHED else 0.0)
                 child = None
             if seen.ending is Ending.CRASHED:
-                text, findings = _describe_death(code, _tail(log))
+                text, findings = _describe_death(code or 0, _tail(log))
                 seen = replace(seen, text=text, findings=findings)
             elif seen.ending is Ending.TIMED_OUT:
                 timeouts += 1
@@ -322,6 +333,8 @@ def _await(child: Child, job: Job) -> Observation:
         answer = child.receive(max(deadline - time.monotonic(), 0.001))
         if isinstance(answer, Ending):
             return Observation(job.case, answer, tuple(runs))
+        if "died" in answer:
+            return Observation(job.case, Ending.CRASHED, tuple(runs), code=answer["died"])
         if answer.get("case") != job.case:
             continue
         if "failed" in answer:
@@ -343,6 +356,12 @@ def _tail(log: IO[bytes]) -> str:
     return text
 
 
-def _startup_failure(child: Child, log: IO[bytes]) -> str:
-    code = child.stop(_DEATH_S)
-    return f"the worker did not start (exit {code}): {_tail(log).strip()}"
+def _await_ready(child: Child, log: IO[bytes], stopped: threading.Event) -> None:
+    """Wait until the worker can do a job; RuntimeError with what it said when it can't."""
+    answer = child.receive(_START_LIMIT_S)
+    if stopped.is_set() or (not isinstance(answer, Ending) and "ready" in answer):
+        return
+    code = child.stop(_DEATH_S if answer is Ending.CRASHED else 0.0)
+    if not isinstance(answer, Ending):
+        code = answer.get("died", code)
+    raise RuntimeError(f"the worker did not start (exit {code}): {_tail(log).strip()}")

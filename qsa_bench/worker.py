@@ -1,11 +1,13 @@
 """The child process: runs programs and writes down what happened; it never judges.
 
 `python -m qsa_bench.worker TARGET` reads one JSON job a line on stdin and answers in JSON lines on
-stdout: {"begin": id} before a case, {"case": id, "run": {...}} after each of its runs, {"case": id,
-"lost": ...} after all, {"case": id, "failed": ...} when the worker itself could not do its work. Only
-the standard library is imported for the host target, so that a child is up in a few hundredths of a
-second.
-Whatever dies here (a trap's context, a segment fault, a hang) dies without harming its parent.
+stdout: {"ready": target} before the first, {"begin": id} before a case, {"case": id, "run": {...}} after
+each of its runs, {"case": id, "lost": ...} after all, {"case": id, "failed": ...} when the worker itself
+could not do its work. Only the standard library is imported for the host target, so that a child is up
+in a few hundredths of a second.
+Whatever dies here (a trap's context, a segment fault, a hang) dies without harming its parent: jobs are
+done in a fork of this process, which says {"died": code} of one that died and forks the next. A
+mutant that crashes in a hundred cases so costs a hundred forks, not a hundred starts of Python.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 SCALARS: Mapping[str, Any] = {
@@ -31,6 +34,8 @@ SCALARS: Mapping[str, Any] = {
     "u32": ctypes.c_uint32,
 }
 _PR_SET_PDEATHSIG = 1
+# Exit code of a fork that can run nothing more, and has said so.
+_DEVICE_LOST = 75
 
 
 class Device(Protocol):
@@ -214,20 +219,10 @@ def die_with_parent() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def main() -> int:
-    """Serve jobs until stdin closes."""
-    die_with_parent()
-    # Answers go where stdout went; what a kernel or Python code prints goes to the log.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    target = sys.argv[1]
-    device: Device = importlib.import_module(f"qsa_bench.targets.{target}_device").open_device()
-
-    def say(message: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
-
-    say({"ready": target})
+def _serve(target: ModuleType, say: Callable[[Mapping[str, Any]], None]) -> int:
+    """Do jobs until stdin closes, or the device is lost."""
+    device: Device = target.open_device()
+    say({"ready": sys.argv[1]})
     for line in sys.stdin:
         job = json.loads(line)
         say({"begin": job["case"]})
@@ -236,8 +231,32 @@ def main() -> int:
         except _WorkerError as error:
             say({"case": job["case"], "failed": str(error)})
         if device.lost:
-            return 0
+            return _DEVICE_LOST
     return 0
+
+
+def main() -> int:
+    """Let forks serve jobs until stdin closes."""
+    die_with_parent()
+    # Answers go where stdout went; what a kernel or Python code prints goes to the log.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    target = importlib.import_module(f"qsa_bench.targets.{sys.argv[1]}_device")
+
+    def say(message: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    while True:
+        fork = os.fork()
+        if fork == 0:
+            die_with_parent()
+            os._exit(_serve(target, say))
+        code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+        if code == 0:
+            return 0
+        if code != _DEVICE_LOST:
+            say({"died": code})
 
 
 if __name__ == "__main__":
