@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qsa_bench.child import Ending
 from qsa_bench.model import DTYPES, Evidence, Finding, Role, Status
 from qsa_bench.program import OK, TRAP, Program
-from qsa_bench.runner import Ending, Observation, RunResult
+from qsa_bench.runner import Observation, RunResult
 from qsa_bench.stages.base import Case
 
 Array = npt.NDArray[Any]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from qsa_bench import judge, program
 from qsa_bench.builder import Builder
+from qsa_bench.child import Children
 from qsa_bench.model import Build, Finding, Kernel, Verdict
 from qsa_bench.program import Program
 from qsa_bench.runner import Job, Observation, Schedule, observe, schedules
@@ -135,6 +136,7 @@ class Workload:
         # Set when the run is given up: gates in other threads then end at once, their results void.
         self.stopped = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="qsa-bench-"))
+        self._children = Children(target)
         self._programs: dict[str, Program] = {}
         self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
         self._lock = threading.Lock()
@@ -151,7 +153,8 @@ class Workload:
         self.close()
 
     def close(self) -> None:
-        """Remove the programs."""
+        """End the children that wait and remove the programs."""
+        self._children.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _prepare(self) -> None:
@@ -218,6 +221,7 @@ class Workload:
                     Path(scratch),
                     python_path,
                     self.stopped,
+                    self._children,
                 ):
                     case = by_id[seen.case]
                     found = self._judge(mode, case, seen, Path(scratch), keys[seen.case])

@@ -7,39 +7,22 @@ that died the worker makes it (a fork), of one that went silent, or took the wor
 from __future__ import annotations
 
 import json
-import os
-import selectors
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from qsa_bench.resources import PACKAGE
+from qsa_bench.child import Child, Children, Ending
 
 CRASH_PREFIX = "QSA_HOST_CRASH "
 FINDING_PREFIX = "QSA_HOST_FINDING "
 # After so many cases that ran out of time the rest is given up: each costs a whole limit.
 _MOST_TIMEOUTS = 3
 _START_LIMIT_S = 120.0
-# How soon a child notices that its campaign was stopped.
-_POLL_S = 0.1
 _DEATH_S = 5.0
-
-
-class Ending(StrEnum):
-    """How the child left a case."""
-
-    RAN = "ran"
-    CRASHED = "crashed"
-    TIMED_OUT = "timed-out"
-    NOT_RUN = "not-run"
 
 
 @dataclass(frozen=True)
@@ -113,113 +96,6 @@ class Observation:
     code: int | None = None
 
 
-class Child:
-    """A child process of this package and its pipes: JSON lines in and out, stderr to `log`."""
-
-    def __init__(
-        self,
-        words: Sequence[str],
-        python_path: Sequence[Path],
-        log: IO[bytes],
-        module: str = "qsa_bench.worker",
-        stopped: threading.Event | None = None,
-    ) -> None:
-        environment = dict(os.environ)
-        # A mutant of Python code is a copied package: the copy comes first on the path, then the
-        # package that this process runs. -P keeps the working directory, which may hold another
-        # (a checkout), from coming before both.
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [str(path) for path in (*python_path, PACKAGE.parent)]
-            + [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
-        )
-        self.log = log
-        self._stopped = stopped or threading.Event()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=environment,
-            # Ctrl-C is for the parent: a child that died of it would look like a crashed kernel.
-            process_group=0,
-        )
-        assert self.process.stdout is not None
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self.process.stdout, selectors.EVENT_READ)
-        self._buffer = b""
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; a child that has died is told of by the next `receive`."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the death is seen, with its reason, at the next read
-
-    def receive(self, limit_s: float) -> dict[str, Any] | Ending:
-        """Return the next message, or why there is none.
-
-        CRASHED at the end of the stream, TIMED_OUT past the limit, NOT_RUN once stopped.
-        """
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + limit_s
-        while b"\n" not in self._buffer:
-            if self._stopped.is_set():
-                return Ending.NOT_RUN
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return Ending.TIMED_OUT
-            if not self._selector.select(min(left, _POLL_S)):
-                continue
-            chunk = os.read(self.process.stdout.fileno(), 1 << 20)
-            if not chunk:
-                return Ending.CRASHED
-            self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            message = json.loads(line)
-        except ValueError:
-            return Ending.CRASHED
-        return message if isinstance(message, dict) else Ending.CRASHED
-
-    def stop(self, grace_s: float = 0.0) -> int:
-        """End the process, if it does not end by itself within the grace; return its exit status.
-
-        With it ends what it forked: the pipe is at its end when nobody holds it any more.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            code = self.process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            code = self.process.wait()
-        if not self.process.stdout.closed:
-            while self._selector.select(_DEATH_S) and os.read(self.process.stdout.fileno(), 1 << 20):
-                pass
-        self._selector.close()
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-        self.process.stdout.close()
-        return code
-
-    def close(self) -> None:
-        """Let the process finish by itself."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        self.stop()
-
-
 def _describe_death(code: int, said: str) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     findings: list[Mapping[str, Any]] = []
     for line in said.splitlines():
@@ -257,19 +133,20 @@ def observe(
     out: Path,
     python_path: Sequence[Path] = (),
     stopped: threading.Event | None = None,
+    children: Children | None = None,
 ) -> Iterator[Observation]:
     """Run `jobs` in children, one after another, and yield an observation for each, in order.
 
     Outputs land in `out` as "<key>.<digest>.<buffer>", raw bytes. Every job gets exactly one
-    observation, whatever becomes of the child; once `stopped` is set, NOT_RUN. RuntimeError when
-    the worker, not the kernel, fails.
+    observation, whatever becomes of the child; once `stopped` is set, NOT_RUN. A child is taken
+    from `children`, where there are any, and given back. RuntimeError when the worker, not the
+    kernel, fails.
     """
-    child: Child | None = None
+    workers = children or Children(target)
     stopped = stopped or threading.Event()
+    child: Child | None = None
     timeouts = 0
     finished = False
-    fresh = True
-    log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in the finally below
     try:
         for job in jobs:
             if stopped.is_set():
@@ -280,34 +157,45 @@ def observe(
                     job.case, Ending.NOT_RUN, text=f"given up after {timeouts} cases out of time"
                 )
                 continue
-            if child is None:
-                child = Child((target,), python_path, log, stopped=stopped)
-                fresh = True
-            if fresh:
-                _await_ready(child, log, stopped)
-            begun = time.monotonic()
-            child.send(_message(job, libraries, out))
-            seen = replace(_await(child, job), seconds=time.monotonic() - begun)
-            fresh = seen.ending is not Ending.RAN or seen.lost != ""
-            code = seen.code
-            if fresh and code is None and not seen.lost:
-                # The pipe of one that dies is closed before its exit status is there.
-                code = child.stop(_DEATH_S if seen.ending is Ending.CRASHED else 0.0)
+            child = child or workers.take(python_path)
+            seen = _run(child, job, libraries, out, stopped)
+            if child.gone:
                 child = None
-            if seen.ending is Ending.CRASHED:
-                text, findings = _describe_death(code or 0, _tail(log))
-                seen = replace(seen, text=text, findings=findings)
-            elif seen.ending is Ending.TIMED_OUT:
-                timeouts += 1
-                seen = replace(seen, text=f"no answer within {job.limit_s:.1f} s")
-                _tail(log)
+            timeouts += seen.ending is Ending.TIMED_OUT
             yield seen
         finished = True
     finally:
-        if child is not None:
+        if child is not None and not finished:
             # One that nobody waits for any more may be in the midst of a case.
-            child.close() if finished else child.stop()
-        log.close()
+            child.stop()
+        elif child is not None and python_path:
+            child.close()
+        elif child is not None:
+            workers.give(child)
+        if children is None:
+            workers.close()
+
+
+def _run(
+    child: Child, job: Job, libraries: Mapping[str, str], out: Path, stopped: threading.Event
+) -> Observation:
+    """Let a child do one job; one that went silent, or died with its worker, is gone then."""
+    if child.fresh:
+        _await_ready(child, stopped)
+    begun = time.monotonic()
+    child.send(_message(job, libraries, out))
+    seen = replace(_await(child, job, stopped), seconds=time.monotonic() - begun)
+    child.fresh = seen.ending is not Ending.RAN or seen.lost != ""
+    code = seen.code
+    if child.fresh and code is None and not seen.lost:
+        # The pipe of one that dies is closed before its exit status is there.
+        code = child.stop(_DEATH_S if seen.ending is Ending.CRASHED else 0.0)
+    if seen.ending is Ending.CRASHED:
+        text, findings = _describe_death(code or 0, child.said())
+        return replace(seen, text=text, findings=findings)
+    if seen.ending is Ending.TIMED_OUT:
+        return replace(seen, text=f"no answer within {job.limit_s:.1f} s")
+    return seen
 
 
 def _message(job: Job, libraries: Mapping[str, str], out: Path) -> dict[str, Any]:
@@ -326,11 +214,11 @@ def _message(job: Job, libraries: Mapping[str, str], out: Path) -> dict[str, Any
     }
 
 
-def _await(child: Child, job: Job) -> Observation:
+def _await(child: Child, job: Job, stopped: threading.Event) -> Observation:
     deadline = time.monotonic() + job.limit_s
     runs: list[RunResult] = []
     while True:
-        answer = child.receive(max(deadline - time.monotonic(), 0.001))
+        answer = child.receive(max(deadline - time.monotonic(), 0.001), stopped)
         if isinstance(answer, Ending):
             return Observation(job.case, answer, tuple(runs))
         if "died" in answer:
@@ -345,23 +233,12 @@ def _await(child: Child, job: Job) -> Observation:
         return Observation(job.case, Ending.RAN, tuple(runs), lost=answer["lost"])
 
 
-def _tail(log: IO[bytes]) -> str:
-    """Return what was last said and forget it."""
-    log.seek(0, os.SEEK_END)
-    log.seek(max(0, log.tell() - 65536))
-    text = log.read().decode(errors="replace")
-    # The next child writes where the position, which all of them share, stands.
-    log.seek(0)
-    log.truncate()
-    return text
-
-
-def _await_ready(child: Child, log: IO[bytes], stopped: threading.Event) -> None:
+def _await_ready(child: Child, stopped: threading.Event) -> None:
     """Wait until the worker can do a job; RuntimeError with what it said when it can't."""
-    answer = child.receive(_START_LIMIT_S)
+    answer = child.receive(_START_LIMIT_S, stopped)
     if stopped.is_set() or (not isinstance(answer, Ending) and "ready" in answer):
         return
     code = child.stop(_DEATH_S if answer is Ending.CRASHED else 0.0)
     if not isinstance(answer, Ending):
         code = answer.get("died", code)
-    raise RuntimeError(f"the worker did not start (exit {code}): {_tail(log).strip()}")
+    raise RuntimeError(f"the worker did not start (exit {code}): {child.said().strip()}")

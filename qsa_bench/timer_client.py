@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
+from qsa_bench.child import Child, Ending
 from qsa_bench.errors import EnvironmentMissingError
-from qsa_bench.runner import Child, Ending
 from qsa_bench.timing import Rule
 
 _MODULE = "qsa_bench.timer_worker"
@@ -114,8 +113,7 @@ class TimerChild:
     """A timing child process. TimerLostError from any call means: make another."""
 
     def __init__(self, module: str = _MODULE) -> None:
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
-        self._child = Child((), (), self._log, module)
+        self._child = Child((), (), module)
         self._closed = False
         answer = self._receive(_START_LIMIT_S)
         self._device: Mapping[str, Any] = answer["ready"]
@@ -139,8 +137,7 @@ class TimerChild:
         return answer
 
     def _said(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        lines = self._child.said().strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def _ask(self, limit_s: float, **message: Any) -> dict[str, Any]:
@@ -220,7 +217,6 @@ class TimerChild:
         if not self._closed:
             self._closed = True
             self._child.close()
-            self._log.close()
 
 
 class HeldTimer:

@@ -34,8 +34,8 @@ SCALARS: Mapping[str, Any] = {
     "u32": ctypes.c_uint32,
 }
 _PR_SET_PDEATHSIG = 1
-# Exit code of a fork that can run nothing more, and has said so.
-_DEVICE_LOST = 75
+# Exit code of a fork that another is to take the place of: its device is lost, or it was asked to.
+_WORN_OUT = 75
 
 
 class Device(Protocol):
@@ -220,18 +220,20 @@ def die_with_parent() -> None:
 
 
 def _serve(target: ModuleType, say: Callable[[Mapping[str, Any]], None]) -> int:
-    """Do jobs until stdin closes, or the device is lost."""
+    """Do jobs until stdin closes, the device is lost or another fork is asked for."""
     device: Device = target.open_device()
     say({"ready": sys.argv[1]})
     for line in sys.stdin:
         job = json.loads(line)
+        if "renew" in job:
+            return _WORN_OUT
         say({"begin": job["case"]})
         try:
             _run_case(device, job, say)
         except _WorkerError as error:
             say({"case": job["case"], "failed": str(error)})
         if device.lost:
-            return _DEVICE_LOST
+            return _WORN_OUT
     return 0
 
 
@@ -255,7 +257,7 @@ def main() -> int:
         code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
         if code == 0:
             return 0
-        if code != _DEVICE_LOST:
+        if code != _WORN_OUT:
             say({"died": code})
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from qsa_bench import limits, program, resources
 from qsa_bench.builder import Builder
+from qsa_bench.child import Ending
 from qsa_bench.model import Role
 from qsa_bench.program import Buffer, Call, Program, Value
-from qsa_bench.runner import Ending, Job, RunResult, Schedule, observe
+from qsa_bench.runner import Job, RunResult, Schedule, observe
 
 BAD_EXTENT, NULL_POINTER = 2, 1
 

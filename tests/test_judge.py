@@ -12,10 +12,11 @@ import pytest
 
 from qsa_bench import judge
 from qsa_bench.checks import COMMON
+from qsa_bench.child import Ending
 from qsa_bench.compare import bitwise
 from qsa_bench.model import Evidence, Finding, Role, Status
 from qsa_bench.program import OK, TRAP, Buffer, Call, Program
-from qsa_bench.runner import Ending, Observation, RunResult, Schedule
+from qsa_bench.runner import Observation, RunResult, Schedule
 from qsa_bench.stages.base import Case, Outputs
 
 FIFO, LIFO, SEEDED = Schedule("fifo"), Schedule("lifo"), Schedule("seeded", 3)

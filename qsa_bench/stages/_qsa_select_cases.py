@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from qsa_bench import families
 from qsa_bench.compare import bitwise
 from qsa_bench.model import Finding, Role
-from qsa_bench.oracles.select import RATIO, select
+from qsa_bench.oracles.select import RATIO, Selection, select
 from qsa_bench.program import OK, Buffer, Call, Program, Value
 from qsa_bench.stages.base import (
     EVERY_SCHEDULE,
@@ -119,9 +120,11 @@ def program(launch: Launch, expect: str | int = OK, entry: str | None = None) ->
 def oracle_judge(launch: Callable[[], Launch]) -> Callable[[Program, Outputs], Iterable[Finding]]:
     """Return a judge that holds mask, ids and counts to the stable oracle, bit by bit."""
 
-    def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
+    # Once a case: a campaign judges many mutants' outputs of it.
+    @cache
+    def oracle() -> Selection:
         given = launch()
-        want = select(
+        return select(
             given.scores(),
             np.array(given.rows),
             given.tokens,
@@ -129,6 +132,9 @@ def oracle_judge(launch: Callable[[], Launch]) -> Callable[[Program, Outputs], I
             given.budget,
             given.live_rows,
         )
+
+    def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
+        want = oracle()
         if "mask" in outputs:
             yield bitwise("mask", "mask", want.mask, outputs["mask"], "bits")
         if "ids" in outputs:

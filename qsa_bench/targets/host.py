@@ -7,8 +7,10 @@ also sees every memory access: the compiler's thread-sanitizer instrumentation c
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 COMPILER = "g++"
@@ -128,9 +130,21 @@ def relocation_flags(root: Path) -> list[str]:
     return [f"-fdebug-prefix-map={root}=."]
 
 
+@cache
+def _linker() -> tuple[str, ...]:
+    """Flags that make linking cheap: a mutant is linked twice.
+
+    No plugin of the linker is loaded, for nothing is optimised there; gold, where binutils bring
+    it, links in 0.04 s what bfd does in 0.11.
+    """
+    gold = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
+    return ("-fno-use-linker-plugin", *gold)
+
+
 def link_command(objects: Sequence[Path], library: Path) -> list[str]:
     """The command that links a kernel's objects and the runtime's into one shared library."""
-    return [COMPILER, "-shared", "-Wl,-Bsymbolic", *map(str, objects), "-o", str(library)]
+    linked = map(str, objects)
+    return [COMPILER, "-shared", *_linker(), "-Wl,-Bsymbolic", *linked, "-o", str(library)]
 
 
 def locate_command(library: Path, address: str) -> list[str]:

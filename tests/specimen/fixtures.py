@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import qsa_bench
-from qsa_bench import goldens, resources, runner, stages
+from qsa_bench import child, goldens, resources, stages
 from qsa_bench.builder import Builder
 from qsa_bench.stages.base import Stage
 from tests.specimen import trees
@@ -73,7 +73,7 @@ def specimen_planted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tr
     monkeypatch.setenv("XDG_CACHE_HOME", str(tree.cache))
     monkeypatch.setattr(qsa_bench, "__file__", str(package / "__init__.py"))
     monkeypatch.setattr(goldens, "__file__", str(package / "goldens/__init__.py"))
-    monkeypatch.setattr(runner, "PACKAGE", package)
+    monkeypatch.setattr(child, "PACKAGE", package)
     monkeypatch.setattr(resources, "checkout", lambda: tree.root)
     for parent in (stages, goldens):
         folder = package / parent.__name__.rpartition(".")[2]

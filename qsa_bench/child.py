@@ -1,0 +1,207 @@
+"""A child process and its pipes, and children that wait for work.
+
+Whatever becomes of a child, the parent is told of it as an `Ending`, never by an exception.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any
+
+from qsa_bench.resources import PACKAGE
+
+# How soon a child notices that its campaign was stopped.
+_POLL_S = 0.1
+_DEATH_S = 5.0
+_MOST_SAID = 65536
+
+
+class Ending(StrEnum):
+    """How the child left a case."""
+
+    RAN = "ran"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    NOT_RUN = "not-run"
+
+
+class Child:
+    """A child process of this package and its pipes: JSON lines in and out, stderr to a log."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        python_path: Sequence[Path],
+        module: str = "qsa_bench.worker",
+    ) -> None:
+        environment = dict(os.environ)
+        # A mutant of Python code is a copied package: the copy comes first on the path, then the
+        # package that this process runs. -P keeps the working directory, which may hold another
+        # (a checkout), from coming before both.
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(path) for path in (*python_path, PACKAGE.parent)]
+            + [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
+        )
+        # Until it says that it is ready; anew after a death that its worker outlived.
+        self.fresh = True
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            # Ctrl-C is for the parent: a child that died of it would look like a crashed kernel.
+            process_group=0,
+        )
+        assert self.process.stdout is not None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self.process.stdout, selectors.EVENT_READ)
+        self._buffer = b""
+        self._unread = ""
+
+    @property
+    def gone(self) -> bool:
+        """True once it was stopped."""
+        return self.process.returncode is not None
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; a child that has died is told of by the next `receive`."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the death is seen, with its reason, at the next read
+
+    def receive(
+        self, limit_s: float, stopped: threading.Event | None = None
+    ) -> dict[str, Any] | Ending:
+        """Return the next message, or why there is none.
+
+        CRASHED at the end of the stream, TIMED_OUT past the limit, NOT_RUN once stopped.
+        """
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + limit_s
+        while b"\n" not in self._buffer:
+            if stopped is not None and stopped.is_set():
+                return Ending.NOT_RUN
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Ending.TIMED_OUT
+            if not self._selector.select(min(left, _POLL_S)):
+                continue
+            chunk = os.read(self.process.stdout.fileno(), 1 << 20)
+            if not chunk:
+                return Ending.CRASHED
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return Ending.CRASHED
+        return message if isinstance(message, dict) else Ending.CRASHED
+
+    def said(self) -> str:
+        """Return the last of what came on stderr since this was asked before."""
+        if not self._log.closed:
+            self._read_log()
+        text, self._unread = self._unread, ""
+        return text
+
+    def _read_log(self) -> None:
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - _MOST_SAID))
+        self._unread += self._log.read().decode(errors="replace")
+        # The process writes where the position, which both share, stands.
+        self._log.seek(0)
+        self._log.truncate()
+
+    def stop(self, grace_s: float = 0.0) -> int:
+        """End the process, if it does not end by itself within the grace; return its exit status.
+
+        With it ends what it forked: the pipe is at its end when nobody holds it any more.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            code = self.process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            code = self.process.wait()
+        if not self.process.stdout.closed:
+            while self._selector.select(_DEATH_S) and os.read(
+                self.process.stdout.fileno(), 1 << 20
+            ):
+                pass
+        self._selector.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.stdout.close()
+        if not self._log.closed:
+            self._read_log()
+            self._log.close()
+        return code
+
+    def close(self) -> None:
+        """Let the process finish by itself."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.stop()
+
+
+class Children:
+    """Workers of one target that wait for work, so that a gate need not start Python for it.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._idle: list[Child] = []
+        self._lock = threading.Lock()
+        # A worker ends with the thread that started it (PR_SET_PDEATHSIG): one that outlives gates.
+        self._starter = ThreadPoolExecutor(1)
+
+    def take(self, python_path: Sequence[Path] = ()) -> Child:
+        """Return a worker; one that is to import a copied package first is a new one."""
+        with self._lock:
+            if self._idle and not python_path:
+                return self._idle.pop()
+        return self._starter.submit(Child, (self._target,), python_path).result()
+
+    def give(self, child: Child) -> None:
+        """Take back a worker that waits for a job; the next one is done by another fork of it."""
+        child.send({"renew": True})
+        child.fresh = True
+        with self._lock:
+            self._idle.append(child)
+
+    def close(self) -> None:
+        """End all that wait."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.close()
+        self._starter.shutdown()
