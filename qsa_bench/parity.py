@@ -16,7 +16,7 @@ from pathlib import Path
 
 from qsa_bench import judge, program
 from qsa_bench.builder import Builder
-from qsa_bench.child import Children
+from qsa_bench.child import Children, Ending
 from qsa_bench.model import Build, Finding, Kernel, Verdict
 from qsa_bench.program import Program
 from qsa_bench.runner import Job, Observation, Schedule, observe, schedules
@@ -115,6 +115,8 @@ class Seen:
     verdicts: list[Verdict]
     digests: dict[str, tuple[str, ...]]
     limits: Limits
+    # A case ended by the clock: on another day, or a faster machine, it may end by itself.
+    by_clock: bool = False
 
     @property
     def failures(self) -> list[Verdict]:
@@ -210,6 +212,7 @@ class Workload:
         digests: dict[str, tuple[str, ...]] = {}
         fuel: dict[tuple[str, str], int] = {}
         seconds: dict[tuple[str, str], float] = {}
+        by_clock = False
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
                 jobs = self._jobs(mode, given, chosen)
@@ -224,6 +227,7 @@ class Workload:
                     self._children,
                 ):
                     case = by_id[seen.case]
+                    by_clock |= seen.ending in (Ending.TIMED_OUT, Ending.NOT_RUN)
                     found = self._judge(mode, case, seen, Path(scratch), keys[seen.case])
                     verdicts.extend(
                         Verdict(
@@ -243,7 +247,7 @@ class Workload:
                     used = max((run.fuel for run in seen.runs), default=0)
                     fuel[(mode, case.id)] = max(used * _FUEL_FACTOR, _LEAST_FUEL)
                     seconds[(mode, case.id)] = max(seen.seconds * _TIME_FACTOR, _LEAST_TIME_S)
-        return Seen(verdicts, digests, Limits(fuel, seconds))
+        return Seen(verdicts, digests, Limits(fuel, seconds), by_clock)
 
     def _judge(
         self, mode: str, case: Case, seen: Observation, scratch: Path, key: str

@@ -1,8 +1,8 @@
 """Outcomes of mutants kept from earlier runs, addressed by everything that could change them.
 
 A mutant whose builds, manifest, cases, golden, gate code and libraries are the same byte for byte
-is not run again; its result says that it is reused. Only the emulated device's outcomes are kept:
-they are deterministic.
+is not run again; its result says that it is reused. Only the emulated device's outcomes are kept,
+and of these none that a time limit decided (fuel may): they are deterministic.
 """
 
 from __future__ import annotations

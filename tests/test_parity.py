@@ -153,6 +153,15 @@ def test_limits_are_a_multiple_of_what_the_clean_kernel_used(gate: Gate) -> None
         again = workload.gate(gate.builds(), tight, (gate.tree.root,), modes=(PLAIN,))
     assert fuel >= 200_000
     assert failed(again.verdicts) == {"terminates"}
+    assert not again.by_clock
+
+
+def test_what_the_clock_ended_is_told_apart_from_what_fuel_did(gate: Gate) -> None:
+    with gate.workload(gate.cases("3x64")) as workload:
+        no_time = Limits(seconds={(PLAIN, "specimen/steps/3x64"): 0.0})
+        seen = workload.gate(gate.builds(), no_time, (gate.tree.root,), modes=(PLAIN,))
+    assert failed(seen.verdicts) == {"terminates"}
+    assert seen.by_clock
 
 
 def test_an_output_judged_once_is_not_judged_again(gate: Gate) -> None:

@@ -266,7 +266,7 @@ def _run_mutant(
     bits = _differing_bits(workload, seen.verdicts)
     seconds = round(time.perf_counter() - begun, 3)
     result, kills = outcomes.result_of(mutant, target, seen.verdicts, bits, seconds)
-    if not (tree.python or workload.stopped.is_set()):
+    if not (tree.python or workload.stopped.is_set() or seen.by_clock):
         reuse.outcomes.keep(mutant, inputs, result, kills)
     return _Made(result, kills, made.all)
 
