@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Annotated
 import typer
 
 import qsa_bench
-from qsa_bench import cli_timing, defaults
+from qsa_bench import cli_timing, defaults, process
 from qsa_bench.cli_options import (
     Asked,
     Force,
@@ -373,6 +372,11 @@ cli_timing.add_commands(app)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (sys.argv's by default) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    process.prepare()
+    fault = process.working_folder_fault()
+    if fault:
+        _complain(fault)
+        return int(ExitCode.USAGE)
     try:
         asked = app(words, prog_name=PROGRAM, standalone_mode=False)
         if not isinstance(asked, Asked):
@@ -387,11 +391,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted; what was finished is in the run folder")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _drop_stdout()
+        process.drop_stdout()
         return int(ExitCode.OK)
-    except Exception:
+    except Exception as error:
         import traceback
 
+        refused = process.refusal(error) if isinstance(error, OSError) else ""
+        if refused:
+            process.drop_stdout()
+            _complain(refused)
+            return int(ExitCode.ENVIRONMENT_MISSING)
         traceback.print_exc()
         _complain("this is a bug in qsa-bench; please report it with the lines above")
         return int(ExitCode.BUG)
@@ -415,7 +424,7 @@ def _carry_out(asked: Asked, argv: tuple[str, ...]) -> int:
             console.show(results.page(result), quiet=asked.quiet, verbose=asked.verbose)
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_stdout()
+        process.drop_stdout()
     # A report that could be read is a success, whatever it tells.
     return int(ExitCode.OK) if asked.command == "report" else int(results.exit_code(result))
 
@@ -434,11 +443,6 @@ def _refuse(error: typer.TyperException) -> int:
 
 def _complain(message: str) -> None:
     print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
-
-
-def _drop_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: whoever read our output has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

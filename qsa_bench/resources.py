@@ -38,7 +38,17 @@ def tree_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Return the folder for builds; it need not exist. XDG_CACHE_HOME counts when absolute."""
+    """Return the folder for builds; it need not exist. XDG_CACHE_HOME counts when absolute.
+
+    EnvironmentMissingError when there is neither that nor a home folder.
+    """
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
-    return base / "qsa-bench"
+    if os.path.isabs(configured):
+        return Path(configured) / "qsa-bench"
+    try:
+        return Path.home() / ".cache" / "qsa-bench"
+    except RuntimeError:
+        raise EnvironmentMissingError(
+            "looking for the build cache: this user has no home folder; "
+            "set XDG_CACHE_HOME to a writable folder"
+        ) from None

@@ -232,7 +232,7 @@ def replay(captured: Captured) -> Case:
     if len(rows) < 1:
         raise captured.error("tensor 'rows' is empty; there is nothing to select")
     if not 1 <= tokens <= 2**31 - 1:
-        raise captured.error(f"tokens is {tokens}; it must be at least 1")
+        raise captured.error(f"tokens is {tokens}; it must be 1 to {2**31 - 1}")
     if budget < RATIO or budget % RATIO or budget > 2048:
         raise captured.error(
             f"budget is {budget}; it must be a positive multiple of {RATIO}, at most 2048"

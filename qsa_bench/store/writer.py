@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +71,11 @@ class RunWriter:
         self._timed = 0
         self._finished = False
         if folder is not None:
-            self._write_run(run, complete=False)
+            try:
+                self._write_run(run, complete=False)
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
 
     @classmethod
     def create(
@@ -156,7 +161,12 @@ class RunWriter:
             builds=self._rows["builds"].count,
             timings=self._timed,
         )
-        self.finish(self._run.asked, done, code, {"error": str(error) or type(error).__name__})
+        try:
+            self.finish(self._run.asked, done, code, {"error": str(error) or type(error).__name__})
+        except OSError:
+            # A disk that is full, or gone, is why the run ends: that is told, not this.
+            if not isinstance(error, OSError):
+                raise
 
     @property
     def folder(self) -> Path | None:
@@ -357,6 +367,13 @@ def _arrow_schema(layout: Layout[Any]) -> Any:
 
 def _new_folder(results: Path, name: str) -> Path:
     """Make results/<name>, or <name>-2, -3, ... when two runs begin in the same second."""
+    try:
+        str(results).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"making a run folder in {str(results)!a}: its name is no UTF-8; "
+            "name another folder with -o"
+        ) from None
     try:
         results.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 1000):
