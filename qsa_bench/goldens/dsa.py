@@ -218,7 +218,7 @@ def _check_inputs(case: DsaCase) -> None:
 
 
 def _check_pools(case: DsaCase) -> None:
-    full: Array = np.greater_equal(case.pool_indices, 0).all(axis=2)
+    full: Array = np.asarray((case.pool_indices >= 0).all(axis=2))
     if (full != (case.pool_valid == 1)).any():
         raise GoldenError(
             f"case {case.index}: pool_valid is not 1 exactly where all slots are keys"

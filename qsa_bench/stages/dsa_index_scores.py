@@ -144,13 +144,15 @@ def _families() -> Iterator[Case]:
         random(530, "causal", rows=(5, 9)),
         schedules=ONE_SCHEDULE,
     )
+    # Few processors: a CTA walks several tiles, through both buffers and again.
     for processors in (1, 40):
         yield _case(
             "ranges",
             f"multiprocessors{processors}",
             ("row-stride",),
             lambda processors=processors: replace(  # type: ignore[misc]
-                launch_of(dsa.random_inputs(1100, "ranges")), multiprocessors=processors
+                launch_of(dsa.random_inputs(1560, "ranges", rows=(1559, 1200, 700, 90))),
+                multiprocessors=processors,
             ),
             schedules=ONE_SCHEDULE,
         )
