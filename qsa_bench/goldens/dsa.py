@@ -99,12 +99,17 @@ def coverage(source: Golden | TensorFile) -> DsaCoverage:
         counts += (
             masked.size,
             int(candidates.sum()),
-            int(((candidates > case.topk // case.kpool) & ~masked).sum()),
+            int((truncating(case) & ~masked).sum()),
             int(((seen % case.kpool > 0) & ~masked).sum()),
             int(masked.sum()),
             case.q_pos.size * int((case.valid[:, 0] == 0).sum()),
         )
     return DsaCoverage(*(int(count) for count in counts))
+
+
+def truncating(case: DsaCase) -> Array:
+    """Return which rows have more candidates than they may keep, [B, Q] bool."""
+    return np.asarray((case.scores > MASKED).sum(axis=2) > case.topk // case.kpool)
 
 
 def verify(contents: TensorFile) -> list[str]:
