@@ -290,15 +290,16 @@ def _traps() -> Iterator[Case]:
                 return program(Launch((_row("normal", 20), row), 64), TRAP)
 
             yield _nothing("trap", f"{label}-{which}", "non-finite-traps", build)
-    launch = Launch((_row("normal", 20), _row("normal", 17)), 64)
+    # Of a row that sees one more than there are, the next row's first score is the one.
+    launch = Launch((_row("normal", 20), _row("normal", 20, "next")), 64)
     for label, seen in (("negative", -1), ("past-the-pools", 21)):
 
         def build_visible(seen: int = seen) -> Program:
             base = program(launch, TRAP)
             buffers = tuple(
-                replace(buffer, data=np.array([20, seen], dtype=np.int32))
+                replace(buffer, data=np.array([seen, 20], dtype=np.int32))
                 if buffer.name == "visible_pools"
-                else replace(buffer, uninitialised=())
+                else buffer
                 for buffer in base.buffers
             )
             return Program(buffers, base.calls)
@@ -344,7 +345,7 @@ def _refusals() -> Iterator[Case]:
     for label, change, code in changes:
 
         def build(change: Mapping[str, Value] = change, code: int | str = code) -> Program:
-            base = program(Launch((_row("normal", 20), _row("normal", 17)), 64))
+            base = program(Launch((_row("normal", 20), _row("normal", 17)), 2048))
             values = {**base.calls[0].values, **change}
             return Program(base.buffers, (Call(STAGE_NAME, STAGE_NAME, values, code),))
 
