@@ -19,10 +19,10 @@ from qsa_bench.model import Finding, Role
 from qsa_bench.program import At, Buffer, Call, Program, Value
 from qsa_bench.stages import (
     _dsa_compress_launch,
+    _dsa_expand_launch,
     _dsa_score_judge,
     _dsa_score_launch,
-    dsa_expand_selection,
-    dsa_topk_pools,
+    _dsa_topk_launch,
     dsa_write_geom,
 )
 from qsa_bench.stages import _dsa_inputs as dsa_inputs
@@ -318,8 +318,8 @@ STAGE = Stage(
         dsa_write_geom.KERNEL,
         _dsa_compress_launch.KERNEL,
         _dsa_score_launch.KERNEL,
-        dsa_topk_pools.KERNEL,
-        dsa_expand_selection.KERNEL,
+        _dsa_topk_launch.KERNEL,
+        _dsa_expand_launch.KERNEL,
     ),
     clauses=CLAUSES,
     checks=CHECKS,

@@ -31,6 +31,7 @@ from qsa_bench.stages._dsa_score_launch import (
     reference_finding,
     wanted_of,
 )
+from qsa_bench.stages._dsa_score_sweep import SWEEP
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
 
 _SEEDS = 8
@@ -320,4 +321,5 @@ STAGE = Stage(
     cases=cases,
     golden_kind="dsa",
     numbers=NUMBERS,
+    sweep=SWEEP,
 )
