@@ -94,6 +94,9 @@ struct Tile {
   uint4 chunk[kTilePools][kKeyChunks];
 };
 
+constexpr int kMostSharedBytes = 33 * 1024;  // what an engine may count on: two tiles and a word a warp
+static_assert(2 * sizeof(Tile) + kWarps * sizeof(int32_t) <= kMostSharedBytes, "two tiles fit");
+
 // Chunks of neighbouring keys lie in different halves of 128 bytes, so that 8 lanes read all banks once.
 __device__ __forceinline__ int place_of(int pool, int chunk) { return chunk ^ ((pool & 1) * kQuadLanes); }
 

@@ -51,8 +51,10 @@ constexpr int kWarps = kThreads / kLanes;
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kDims = 128;
 constexpr int kLaneDims = kDims / kLanes;
+constexpr int kMostSharedBytes = 256;  // what an engine may count on: two words a warp
 static_assert(kThreads % kLanes == 0 && kThreads >= kLanes && kThreads <= 1024,
               "DSA_COMPRESS_THREADS is a whole number of warps, 32 to 1024");
+static_assert(2 * kWarps * sizeof(int32_t) <= kMostSharedBytes, "the lists' scan fits");
 
 struct CompressArguments {
   const uint16_t* keys;

@@ -32,6 +32,10 @@ namespace qsa {
 namespace dsa {
 namespace {
 
+constexpr int kMostSharedBytes = 32 * 1024;  // what an engine may count on
+static_assert(sizeof(select::Workspace) + sizeof(select::KeptList) <= kMostSharedBytes,
+              "the search and its list fit");
+
 struct TopkArguments {
   const float* scores;
   const int32_t* visible_pools;

@@ -20,13 +20,11 @@ MOST_TOKENS = 2**31 - 5
 MOST_SEQUENCES = 65535
 GEOMETRY_WORDS = 5
 TILE_SCORES = 4
-# Static shared memory of a CTA, the same for every context: two tiles of 64 pool keys and a word a
-# warp; the selection's bins, candidates and list.
+# Static shared memory of a CTA at most, the same for every context: kMostSharedBytes of the sources.
 SHARED_BYTES = {
-    "dsa_kpool_compress": 32,
-    "dsa_index_scores": 2 * 64 * HEAD_DIM * 2 + 32,
-    "dsa_topk_pools": 13_728,
-    "dsa_expand_selection": 0,
+    "dsa_kpool_compress": 256,
+    "dsa_index_scores": 33 * 1024,
+    "dsa_topk_pools": 32 * 1024,
 }
 # Allocations and regions begin here, which every vector load needs.
 _ALIGNMENT = 256

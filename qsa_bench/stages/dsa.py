@@ -281,7 +281,7 @@ def _refusals() -> Iterator[Case]:
         "outgrown-context": {"tokens": 25},
         "outgrown-rows": {"query_rows": 2},
         "too-little-scratch": {"scratch_bytes": pipeline.layout.needed_bytes - 1},
-        "wider-than-served": {"topk": 2052},
+        "wider-than-served": {"topk": 2052, "scratch_bytes": 1 << 30},
         "kpool-8": {"kpool": 8},
         "two-rows-in-a-graph": {"query_rows": 2, "most_rows": 2, "replayed": 1},
     }
