@@ -313,7 +313,7 @@ int32_t launch_compress(const CompressArguments& arguments, int64_t batch, void*
 }
 
 int32_t launch(const CompressArguments& arguments, int64_t batch, void* stream) {
-  if (arguments.lists.listed()) {
+  if (arguments.lists.valid != nullptr) {
     const dim3 grid(static_cast<unsigned>(batch));
     const int32_t listed = QSA_LAUNCH(list_kernel, grid, dim3(kThreads), 0, stream, arguments);
     if (listed != QSA_OK) {
