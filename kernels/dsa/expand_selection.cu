@@ -31,7 +31,13 @@ namespace qsa {
 namespace dsa {
 namespace {
 
+// A thread a pool where the budget is the widest, so that one load of the list is waited for; the CPU build
+// has fewer, and goes around.
+#if QSA_HOST
 constexpr int kThreads = 128;
+#else
+constexpr int kThreads = 512;
+#endif
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -111,6 +117,11 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
   const int32_t kpool = lists.kpool;
   const int64_t row = blockIdx.x;
   const int64_t sequence = row / arguments.query_rows;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t* const kept = arguments.kept_pools + row * arguments.most_kept;
+  // Both are on their way while the geometry and the position are looked up.
+  const int32_t count = __ldg(arguments.kept_counts + row);
+  int32_t pool = thread < arguments.most_kept ? __ldg(kept + thread) : -1;
   const int32_t live = live_tokens(arguments.geometry, arguments.tokens, kpool);
   const int32_t position =
       arguments.geometry != nullptr ? live - 1 : __ldg(arguments.q_pos + row % arguments.query_rows);
@@ -124,21 +135,24 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
     fill(ids, 0, width);
     return;
   }
-  const int32_t count = arguments.kept_counts[row];
-  const int32_t* const kept = arguments.kept_pools + row * arguments.most_kept;
   const int32_t seen = lists.pools_seen(sequence, position);
   if (count < 0 || count > arguments.most_kept) {
     QSA_TRAP("a row keeps fewer pools than none or more than topk / kpool");
   }
-  const int32_t pool_tokens = count * kpool;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pool_tokens; i += kThreads) {
-    const int32_t pool = kept[i / kpool];
+  for (int32_t place = thread; place < count; place += kThreads) {
+    if (place != thread) {
+      pool = __ldg(kept + place);
+    }
     if (pool < 0 || pool >= seen) {
       QSA_TRAP("a row keeps a pool that it does not see");
     }
-    ids[i] = lists.start_of(sequence, pool) + i % kpool;
+    const int32_t start = lists.start_of(sequence, pool);
+    for (int32_t token = 0; token < kpool; ++token) {
+      ids[place * kpool + token] = start + token;
+    }
   }
-  if (arguments.tail_width > 0 && threadIdx.x < kLanes) {
+  const int32_t pool_tokens = count * kpool;
+  if (arguments.tail_width > 0 && thread < kLanes) {
     write_tail(arguments, sequence, position, live, kept, count, ids + pool_tokens);
   }
   // [dsa.fill]

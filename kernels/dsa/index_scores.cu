@@ -116,12 +116,17 @@ __device__ __forceinline__ void load_tile(Tile& tile, const uint16_t* keys, int3
   }
 }
 
+// The row's place among all of the batch; a row behind the last one stands in for that.
+__device__ __forceinline__ int64_t number_of(const ScoreArguments& arguments, int64_t sequence, int32_t row) {
+  return sequence * arguments.query_rows + min(row, arguments.query_rows - 1);
+}
+
 __device__ __forceinline__ Row row_of(const ScoreArguments& arguments, int64_t sequence, int32_t row,
                                       int32_t live) {
   Row found;
   found.present = row < arguments.query_rows;
-  const int32_t own = found.present ? row : arguments.query_rows - 1;
-  found.number = sequence * arguments.query_rows + own;
+  found.number = number_of(arguments, sequence, row);
+  const int64_t own = found.number - sequence * arguments.query_rows;
   const int32_t position = arguments.geometry != nullptr ? live - 1 : __ldg(arguments.q_pos + own);
   // Below zero only where nothing is live: the row then sees nothing.
   if (arguments.geometry == nullptr && (position < 0 || position >= live)) {
@@ -204,11 +209,14 @@ __global__ void __launch_bounds__(kThreads, 2) score_kernel(ScoreArguments argum
   const int quad = lane / kQuadLanes;
   const int quad_lane = lane % kQuadLanes;
   const PoolLists& lists = arguments.lists;
-  const int32_t live = live_tokens(arguments.geometry, arguments.tokens, lists.kpool);
   const int32_t groups = (arguments.query_rows + kRows - 1) / kRows;
   const int64_t sequence = blockIdx.x / groups;
-  const int32_t first_row = static_cast<int32_t>(blockIdx.x % groups) * kRows;
-  const Row row = row_of(arguments, sequence, first_row + warp % kRows, live);
+  const int32_t own_row = static_cast<int32_t>(blockIdx.x % groups) * kRows + warp % kRows;
+  // The query is on its way while the geometry and the row are looked up.
+  Query query;
+  load_query(arguments.q + number_of(arguments, sequence, own_row) * kHeads * kDims, quad, quad_lane, query);
+  const int32_t live = live_tokens(arguments.geometry, arguments.tokens, lists.kpool);
+  const Row row = row_of(arguments, sequence, own_row, live);
   const int32_t pools = lists.pools_seen(sequence, live - 1);
   if (lane == 0) {
     warp_visible[warp] = row.visible;
@@ -233,8 +241,6 @@ __global__ void __launch_bounds__(kThreads, 2) score_kernel(ScoreArguments argum
   if (tile < seen_tiles) {
     load_tile(tiles[0], keys, tile * kTilePools, pools);
     async_copy_commit();
-    Query query;
-    load_query(arguments.q + row.number * kHeads * kDims, quad, quad_lane, query);
     float weight[kHeadTiles][2];
     DSA_UNROLL
     for (int i = 0; i < 2 * kHeadTiles; ++i) {
@@ -284,17 +290,20 @@ __global__ void __launch_bounds__(kThreads, 2) score_kernel(ScoreArguments argum
   }
 }
 
-// Row groups times ranges of tiles: a few waves of the device, at most a range a tile. By the ceiling alone.
+// Row groups times ranges of tiles, by the ceiling alone. Few rows: two tiles a CTA at least, as the query
+// costs about one, and one wave. Many rows: a few waves, so that causal rows even out.
 template <int kRows>
 int32_t launch_rows(const ScoreArguments& arguments, int64_t batch, void* stream) {
   constexpr int64_t kCtasPerMultiprocessor = 2;
+  constexpr int64_t kLeastTiles = 2;
+  constexpr int64_t kWaves = 4;
   constexpr int64_t kMostRanges = 65535;  // gridDim.y
   const int64_t groups = batch * ((arguments.query_rows + kRows - 1) / kRows);
   const int64_t tiles = (arguments.tokens / arguments.lists.kpool + kTilePools - 1) / kTilePools;
   const int64_t slots = static_cast<int64_t>(multiprocessor_count()) * kCtasPerMultiprocessor;
-  // A long list is cut so that its ranges, and with them the waves, stay even.
-  const int64_t wanted = (4 * slots + groups - 1) / groups;
-  int64_t ranges = tiles < wanted ? tiles : wanted;
+  const int64_t most = kRows == 1 ? (tiles + kLeastTiles - 1) / kLeastTiles : tiles;
+  const int64_t wanted = kRows == 1 ? slots / groups : (kWaves * slots + groups - 1) / groups;
+  int64_t ranges = most < wanted ? most : wanted;
   ranges = ranges < 1 ? 1 : (ranges < kMostRanges ? ranges : kMostRanges);
   const dim3 grid(static_cast<unsigned>(groups), static_cast<unsigned>(ranges));
   return QSA_LAUNCH(score_kernel<kRows>, grid, dim3(kThreads), 0, stream, arguments);
