@@ -35,6 +35,9 @@
 // 4g + t holds chunks of 8 dims at t, t + 4, t + 8 and t + 12 of head g (and g + 8) and of pool g, so that
 // every load is 16 bytes and no operand is shuffled. A lane ends with two pools of four heads; relu, weights
 // and a butterfly over the 8 lanes of a column leave the score.
+//
+// On an H200, warm, replayed from a graph: one row of 65,536 tokens 4.6 us, of 262,144 tokens 7.2 us; 2,048
+// rows by 16,384 pools 969 us, 284 TFLOP/s, where the card's library multiplied bf16 matrices at 803.
 
 #include "common/portability.cuh"
 #include "common/status.h"

@@ -8,10 +8,6 @@ states from its own method. Its forward returns the token ids.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,15 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from qsa_bench import goldens, tensor_file
-from qsa_bench.errors import EnvironmentMissingError, GoldenError, UsageError
-from qsa_bench.goldens import Golden, dsa
+from qsa_bench.errors import GoldenError, UsageError
+from qsa_bench.goldens import Golden, dsa, reference
 from qsa_bench.tensor_file import Array, TensorFile
 
 if TYPE_CHECKING:
     import torch
 
-# The release whose modelling code the contract was read from; another may compute another thing.
-TRANSFORMERS = "5.16.1"
 _MODELING = "transformers.models.glm5_next.modeling_glm5_next"
 _CONFIGURATION = "transformers.models.glm5_next.configuration_glm5_next"
 
@@ -98,7 +92,7 @@ def dump(
     given = weights or hidden
     if given is not None:
         raise UsageError(f"{given}: a dsa golden is dumped from a seed alone")
-    _require_reference()
+    reference.require(dsa.KIND)
     contents = _compute(seed)
     goldens.verify_contents(contents, dsa.KIND, out)
     tensor_file.write(out, contents.tensors, contents.dtypes, contents.metadata)
@@ -186,11 +180,11 @@ def capture(
 def _compute(seed: int) -> TensorFile:
     tensors: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
-    with _one_thread():
+    with reference.one_thread():
         for index, shape in enumerate(CASES):
             for name, (dtype, array) in _case(seed, index, shape).items():
                 tensors[f"case{index}.{name}"], dtypes[f"case{index}.{name}"] = array, dtype
-    return TensorFile(tensors, dtypes, _metadata(seed))
+    return TensorFile(tensors, dtypes, reference.provenance(seed))
 
 
 def _case(seed: int, index: int, shape: CaseShape) -> dict[str, tuple[str, Array]]:
@@ -221,15 +215,15 @@ def _case(seed: int, index: int, shape: CaseShape) -> dict[str, tuple[str, Array
     weights = seen.weights[:, rows].float() * dsa.HEADS**-0.5
     queries = seen.q[:, rows].reshape(batch, -1, dsa.HEADS, dsa.HEAD_DIM)
     return {
-        "k_normed": ("bf16", _bits(seen.k_normed)),
-        "gate": ("bf16", _bits(seen.gate)),
+        "k_normed": ("bf16", reference.bits(seen.k_normed)),
+        "gate": ("bf16", reference.bits(seen.gate)),
         "valid": ("u8", shape.valid),
-        "ape": ("bf16", _bits(indexer.index_kpool_compress_ape)),
+        "ape": ("bf16", reference.bits(indexer.index_kpool_compress_ape)),
         "q_pos": ("i32", np.arange(shape.first_row, tokens, dtype=np.int32)),
-        "q": ("bf16", _bits(queries)),
+        "q": ("bf16", reference.bits(queries)),
         "weights": ("f32", weights.numpy()),
         "geometry": ("i32", np.array([shape.kpool, shape.topk], np.int32)),
-        "pool_keys": ("bf16", _bits(seen.pool_keys)),
+        "pool_keys": ("bf16", reference.bits(seen.pool_keys)),
         "pool_indices": ("i32", seen.pool_indices.numpy().astype(np.int32)),
         "pool_valid": ("u8", seen.pool_valid.numpy().astype(np.uint8)),
         "scores": ("f32", np.ascontiguousarray(seen.scores[:, rows].numpy())),
@@ -237,57 +231,8 @@ def _case(seed: int, index: int, shape: CaseShape) -> dict[str, tuple[str, Array
     }
 
 
-def _metadata(seed: int) -> dict[str, str]:
-    import torch
-
-    cpu = torch.backends.cpu.get_cpu_capability()
-    return {
-        "format_version": goldens.FORMAT_VERSION,
-        "transformers_version": importlib.metadata.version("transformers"),
-        "torch_version": str(torch.__version__),
-        "platform": f"{platform.system()}-{platform.machine()}-{cpu}",
-        "seed": str(seed),
-    }
-
-
-def _require_reference() -> None:
-    remedy = "install it with: pip install 'qsa-bench[reference]'"
-    for package, wanted in (("torch", None), ("transformers", TRANSFORMERS)):
-        needed = f"{package} {wanted}" if wanted else package
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            raise EnvironmentMissingError(
-                f"dumping a dsa golden needs {needed}, which is not installed; {remedy}"
-            ) from None
-        if wanted and found != wanted:
-            raise EnvironmentMissingError(
-                f"dumping a dsa golden needs {needed}, found {found}; {remedy}"
-            )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep the order of torch's sums, and so the file's bytes, from following the core count."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _normal(stream: tuple[int, int, int], shape: tuple[int, ...], deviation: float) -> torch.Tensor:
     import torch
 
     draw = np.random.default_rng(stream).standard_normal(shape, np.float32)
     return torch.from_numpy(draw * np.float32(deviation)).to(torch.bfloat16)
-
-
-def _bits(tensor: torch.Tensor) -> Array:
-    """Return a bfloat16 tensor's bits as uint16."""
-    import torch
-
-    return tensor.detach().contiguous().view(torch.int16).numpy().view(np.uint16)

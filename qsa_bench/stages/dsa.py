@@ -26,18 +26,18 @@ from qsa_bench.stages import (
     dsa_write_geom,
 )
 from qsa_bench.stages import _dsa_inputs as dsa_inputs
+from qsa_bench.stages._dsa_faults import refusals
 from qsa_bench.stages._dsa_pipeline import (
     Pipeline,
     Step,
     buffers,
-    call,
     program,
     values_of,
     wanted_of,
     whole,
 )
 from qsa_bench.stages._dsa_pipeline_judge import judge_every_step, judge_last_step, judge_reference
-from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 STAGE_NAME = "dsa"
 _SEEDS = 6
@@ -286,19 +286,12 @@ def _refusals() -> Iterator[Case]:
         "two-rows-in-a-graph": {"query_rows": 2, "most_rows": 2, "replayed": 1},
     }
     for name in ("compress", "score", "select", "expand"):
-        for label, change in changes.items():
-            given = next(found for found in base.calls if str(found.python).endswith(f":{name}"))
-            refused = call(name, {**given.values, **change}, dsa_inputs.BAD_EXTENT)
-            yield Case(
-                STAGE_NAME,
-                "refusal",
-                f"{name}-{label}",
-                ("layout",),
-                lambda refused=refused: Program(base.buffers, (refused,)),  # type: ignore[misc]
-                no_judge,
-                schedules=ONE_SCHEDULE,
-                writes=False,
-            )
+        given = next(found for found in base.calls if str(found.python).endswith(f":{name}"))
+        alone = Program(base.buffers, (given,))
+        named = [
+            (f"{name}-{label}", change, dsa_inputs.BAD_EXTENT) for label, change in changes.items()
+        ]
+        yield from refusals(STAGE_NAME, lambda alone=alone: alone, named, "layout")  # type: ignore[misc]
 
 
 def cases(golden: Golden | None) -> Sequence[Case]:

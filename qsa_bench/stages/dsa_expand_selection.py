@@ -18,7 +18,7 @@ from qsa_bench.compare import bitwise
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import dsa as dsa_golden
 from qsa_bench.model import Finding
-from qsa_bench.program import OK, TRAP, Call, Program, Value
+from qsa_bench.program import OK, TRAP, Program
 from qsa_bench.stages import _dsa_inputs as dsa
 from qsa_bench.stages._dsa_expand_launch import (
     KERNEL,
@@ -28,7 +28,8 @@ from qsa_bench.stages._dsa_expand_launch import (
     program,
     wanted_ids,
 )
-from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
+from qsa_bench.stages._dsa_faults import Change, nothing, refusals
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
 
@@ -223,7 +224,7 @@ def _traps() -> Iterator[Case]:
             )
             return Program(buffers, base.calls)
 
-        yield _nothing("trap", label, "range-traps", build)
+        yield nothing(STAGE_NAME, "trap", label, "range-traps", build)
 
     def contradicting() -> Program:
         base = program(
@@ -233,14 +234,14 @@ def _traps() -> Iterator[Case]:
         words[1] = 9
         return Program(dsa.with_geometry(base.buffers, words), base.calls)
 
-    yield _nothing("trap", "geometry", "range-traps", contradicting)
+    yield nothing(STAGE_NAME, "trap", "geometry", "range-traps", contradicting)
 
 
 def _refusals() -> Iterator[Case]:
     pointers = ("kept_pools", "kept_counts", "q_pos", "token_ids")
     lists = ("valid", "first_keys", "slots", "pool_starts")
     extents = ("batch", "query_rows", "tokens", "token_capacity", "pool_capacity")
-    changes: list[tuple[str, Mapping[str, Value], int | str]] = [
+    changes: list[Change] = [
         *((f"null-{name}", {name: None}, dsa.NULL_POINTER) for name in (*pointers, *lists)),
         *((f"negative-{name}", {name: -1}, dsa.BAD_EXTENT) for name in extents),
         ("too-few-pools", {"pool_capacity": 5}, dsa.BAD_EXTENT),
@@ -255,27 +256,7 @@ def _refusals() -> Iterator[Case]:
         ("no-rows", {"query_rows": 0}, OK),
     ]
     inputs = dsa.random_inputs(24, "refusal", topk=16, batch=2, padding=(0, 3), rows=(23, 9))
-    for label, change, code in changes:
-
-        def build(change: Mapping[str, Value] = change, code: int | str = code) -> Program:
-            base = program(launch_of(inputs))
-            values = {**base.calls[0].values, **change}
-            return Program(base.buffers, (Call(STAGE_NAME, STAGE_NAME, values, code),))
-
-        yield _nothing("refusal", label, "refusals", build)
-
-
-def _nothing(family: str, label: str, clause: str, build: Callable[[], Program]) -> Case:
-    return Case(
-        STAGE_NAME,
-        family,
-        label,
-        (clause,),
-        build,
-        no_judge,
-        schedules=ONE_SCHEDULE,
-        writes=False,
-    )
+    yield from refusals(STAGE_NAME, lambda: program(launch_of(inputs)), changes)
 
 
 def cases(golden: Golden | None) -> Sequence[Case]:

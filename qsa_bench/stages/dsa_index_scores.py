@@ -18,9 +18,10 @@ from qsa_bench.compare import bounded
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import dsa as dsa_golden
 from qsa_bench.model import Finding
-from qsa_bench.program import OK, TRAP, At, Call, Program, Value
+from qsa_bench.program import OK, TRAP, At, Program
 from qsa_bench.stages import _dsa_inputs as dsa
 from qsa_bench.stages import _dsa_score_judge
+from qsa_bench.stages._dsa_faults import Change, nothing, refusals
 from qsa_bench.stages._dsa_score_judge import NUMBERS, judge_scores
 from qsa_bench.stages._dsa_score_launch import (
     KERNEL,
@@ -32,7 +33,7 @@ from qsa_bench.stages._dsa_score_launch import (
     wanted_of,
 )
 from qsa_bench.stages._dsa_score_sweep import SWEEP
-from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 _SEEDS = 8
 _CHECKED_BYTES = 200_000
@@ -248,7 +249,7 @@ def _traps() -> Iterator[Case]:
             moved = replace(inputs, q_pos=np.array(rows, dtype=np.int32))
             return program(launch_of(moved), TRAP)
 
-        yield _nothing("trap", f"position-{label}", "position-traps", build)
+        yield nothing(STAGE_NAME, "trap", f"position-{label}", "position-traps", build)
     for word, value in ((0, 41), (1, 7), (2, 9)):
 
         def build_geometry(word: int = word, value: int = value) -> Program:
@@ -258,7 +259,9 @@ def _traps() -> Iterator[Case]:
             words[word] = value
             return Program(dsa.with_geometry(built.buffers, words), built.calls)
 
-        yield _nothing("trap", f"geometry-{word}", "geometry-holds-together", build_geometry)
+        yield nothing(
+            STAGE_NAME, "trap", f"geometry-{word}", "geometry-holds-together", build_geometry
+        )
 
 
 def _refusals() -> Iterator[Case]:
@@ -266,7 +269,7 @@ def _refusals() -> Iterator[Case]:
     required = ("q", "weights", "pool_keys", "scores", "visible_pools", "q_pos")
     lists = ("valid", "first_keys", "slots")
     extents = ("batch", "query_rows", "tokens", "token_capacity", "pool_capacity", "score_cols")
-    changes: list[tuple[str, Mapping[str, Value], int | str]] = [
+    changes: list[Change] = [
         *((f"null-{name}", {name: None}, dsa.NULL_POINTER) for name in (*required, *lists)),
         *((f"unaligned-{name}", {name: At(name, 2)}, dsa.UNSUPPORTED) for name in required[:3]),
         *((f"negative-{name}", {name: -1}, dsa.BAD_EXTENT) for name in extents),
@@ -279,27 +282,7 @@ def _refusals() -> Iterator[Case]:
         ("no-rows", {"query_rows": 0}, OK),
         ("no-tokens", {"tokens": 0}, OK),
     ]
-    for label, change, code in changes:
-
-        def build(change: Mapping[str, Value] = change, code: int | str = code) -> Program:
-            base = program(launch_of(inputs))
-            values = {**base.calls[0].values, **change}
-            return Program(base.buffers, (Call(STAGE_NAME, STAGE_NAME, values, code),))
-
-        yield _nothing("refusal", label, "refusals", build)
-
-
-def _nothing(family: str, label: str, clause: str, build: Callable[[], Program]) -> Case:
-    return Case(
-        STAGE_NAME,
-        family,
-        label,
-        (clause,),
-        build,
-        no_judge,
-        schedules=ONE_SCHEDULE,
-        writes=False,
-    )
+    yield from refusals(STAGE_NAME, lambda: program(launch_of(inputs)), changes)
 
 
 def cases(golden: Golden | None) -> Sequence[Case]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import dsa as dsa_golden
 from qsa_bench.model import Finding
-from qsa_bench.program import OK, TRAP, At, Call, Program, Value
+from qsa_bench.program import OK, TRAP, At, Program
 from qsa_bench.stages import _dsa_inputs as dsa
 from qsa_bench.stages._dsa_compress_launch import (
     KERNEL,
@@ -28,7 +28,8 @@ from qsa_bench.stages._dsa_compress_launch import (
     reference_finding,
     wanted_of,
 )
-from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
+from qsa_bench.stages._dsa_faults import Change, nothing, refusals
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
 
@@ -222,14 +223,14 @@ def _traps() -> Iterator[Case]:
             call = replace(base.calls[0], expect=TRAP)
             return Program(dsa.with_geometry(base.buffers, words), (call,))
 
-        yield _nothing("trap", label, "geometry-holds-together", build)
+        yield nothing(STAGE_NAME, "trap", label, "geometry-holds-together", build)
 
 
 def _refusals() -> Iterator[Case]:
     pointers = ("keys", "gate", "ape", "pool_keys")
     lists = ("valid", "first_keys", "slots", "pool_starts")
     extents = ("batch", "tokens", "fresh_tokens", "token_capacity", "pool_capacity")
-    changes: list[tuple[str, Mapping[str, Value], int | str]] = [
+    changes: list[Change] = [
         *((f"null-{name}", {name: None}, dsa.NULL_POINTER) for name in (*pointers, *lists)),
         *((f"unaligned-{name}", {name: At(name, 4)}, dsa.UNSUPPORTED) for name in pointers[:2]),
         *((f"negative-{name}", {name: -1}, dsa.BAD_EXTENT) for name in extents),
@@ -243,27 +244,8 @@ def _refusals() -> Iterator[Case]:
         ("no-tokens", {"tokens": 0}, OK),
         ("nothing-fresh", {"fresh_tokens": 0}, OK),
     ]
-    for label, change, code in changes:
-
-        def build(change: Mapping[str, Value] = change, code: int | str = code) -> Program:
-            base = program(_whole(dsa.random_inputs(24, "refusal", batch=2, padding=(0, 3))))
-            values = {**base.calls[0].values, **change}
-            return Program(base.buffers, (Call(STAGE_NAME, STAGE_NAME, values, code),))
-
-        yield _nothing("refusal", label, "refusals", build)
-
-
-def _nothing(family: str, label: str, clause: str, build: Callable[[], Program]) -> Case:
-    return Case(
-        STAGE_NAME,
-        family,
-        label,
-        (clause,),
-        build,
-        no_judge,
-        schedules=ONE_SCHEDULE,
-        writes=False,
-    )
+    inputs = dsa.random_inputs(24, "refusal", batch=2, padding=(0, 3))
+    yield from refusals(STAGE_NAME, lambda: program(_whole(inputs)), changes)
 
 
 def cases(golden: Golden | None) -> Sequence[Case]:

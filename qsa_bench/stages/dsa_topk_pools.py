@@ -7,7 +7,7 @@ kernels/common that qsa_select has; mutants: mutations/dsa_topk_pools/.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +18,12 @@ from qsa_bench import families
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import dsa as dsa_golden
 from qsa_bench.model import Finding
-from qsa_bench.program import OK, TRAP, Call, Program, Value
+from qsa_bench.program import OK, TRAP, Program
 from qsa_bench.stages import _dsa_inputs as dsa
+from qsa_bench.stages._dsa_faults import Change, nothing, refusals
 from qsa_bench.stages._dsa_topk_launch import KERNEL, STAGE_NAME, Launch, judge_kept, program
 from qsa_bench.stages._dsa_topk_sweep import SWEEP
-from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
 
@@ -180,7 +181,7 @@ def _traps() -> Iterator[Case]:
                 row[pools - 2] = value
                 return program(Launch((_row("normal", 20), row), 64), TRAP)
 
-            yield _nothing("trap", f"{label}-{which}", "non-finite-traps", build)
+            yield nothing(STAGE_NAME, "trap", f"{label}-{which}", "non-finite-traps", build)
     # Of a row that sees one more than there are, the next row's first score is the one.
     launch = Launch((_row("normal", 20), _row("normal", 20, "next")), 64)
     for label, seen in (("negative", -1), ("past-the-pools", 21)):
@@ -195,7 +196,7 @@ def _traps() -> Iterator[Case]:
             )
             return Program(buffers, base.calls)
 
-        yield _nothing("trap", f"visible-{label}", "visible-range-traps", build_visible)
+        yield nothing(STAGE_NAME, "trap", f"visible-{label}", "visible-range-traps", build_visible)
     words = {
         "keeps-fewer": (4, 15),
         "keeps-more": (4, 18),
@@ -209,17 +210,17 @@ def _traps() -> Iterator[Case]:
             changed[word] = value
             return Program(dsa.with_geometry(base.buffers, changed), base.calls)
 
-        yield _nothing("trap", f"geometry-{label}", "visible-range-traps", build_words)
+        yield nothing(STAGE_NAME, "trap", f"geometry-{label}", "visible-range-traps", build_words)
 
     def stale() -> Program:
         return program(Launch((_row("normal", 17),), 64, spare_pools=3, live=67), TRAP)
 
-    yield _nothing("trap", "geometry-of-the-step-before", "live-geometry", stale)
+    yield nothing(STAGE_NAME, "trap", "geometry-of-the-step-before", "live-geometry", stale)
 
 
 def _refusals() -> Iterator[Case]:
     pointers = ("scores", "visible_pools", "kept_pools", "kept_counts")
-    changes: list[tuple[str, Mapping[str, Value], int | str]] = [
+    changes: list[Change] = [
         *((f"null-{name}", {name: None}, dsa.NULL_POINTER) for name in pointers),
         *(
             (f"negative-{name}", {name: -1}, dsa.BAD_EXTENT)
@@ -233,27 +234,8 @@ def _refusals() -> Iterator[Case]:
         ("geometry-of-two-rows", {"geometry": "visible_pools"}, dsa.BAD_EXTENT),
         ("no-rows", {"row_count": 0}, OK),
     ]
-    for label, change, code in changes:
-
-        def build(change: Mapping[str, Value] = change, code: int | str = code) -> Program:
-            base = program(Launch((_row("normal", 20), _row("normal", 17)), 2048))
-            values = {**base.calls[0].values, **change}
-            return Program(base.buffers, (Call(STAGE_NAME, STAGE_NAME, values, code),))
-
-        yield _nothing("refusal", label, "refusals", build)
-
-
-def _nothing(family: str, label: str, clause: str, build: Callable[[], Program]) -> Case:
-    return Case(
-        STAGE_NAME,
-        family,
-        label,
-        (clause,),
-        build,
-        no_judge,
-        schedules=ONE_SCHEDULE,
-        writes=False,
-    )
+    launch = Launch((_row("normal", 20), _row("normal", 17)), 2048)
+    yield from refusals(STAGE_NAME, lambda: program(launch), changes)
 
 
 def cases(golden: Golden | None) -> Sequence[Case]:

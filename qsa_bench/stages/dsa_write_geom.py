@@ -5,7 +5,7 @@ Contract section 2, "Replay". Kernel: kernels/dsa/write_geom.cu; mutants: mutati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from qsa_bench.goldens import Golden
 from qsa_bench.model import STREAM, Argument, Entry, Finding, Kernel, Role
 from qsa_bench.program import OK, At, Buffer, Call, Program, Value
 from qsa_bench.stages import _dsa_inputs as dsa
-from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage, no_judge
+from qsa_bench.stages._dsa_faults import Change, refusals
+from qsa_bench.stages.base import FEW_SCHEDULES, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +86,7 @@ def _case(label: str, kpool: int, topk: int, lengths: Sequence[int], reused: boo
 
 
 def _refusals() -> Iterator[Case]:
-    changes: list[tuple[str, Mapping[str, Value], int]] = [
+    changes: list[Change] = [
         ("null-geometry", {"geometry": None}, dsa.NULL_POINTER),
         ("negative-tokens", {"tokens": -1}, dsa.BAD_EXTENT),
         ("tokens-past-int32", {"tokens": 2**31 - 1}, dsa.BAD_EXTENT),
@@ -96,25 +97,9 @@ def _refusals() -> Iterator[Case]:
         ("topk-66", {"topk": 66}, dsa.BAD_BUDGET),
         ("topk-past-int32", {"topk": 2**31}, dsa.BAD_BUDGET),
     ]
-    for label, change, code in changes:
-
-        def build(change: Mapping[str, Value] = change, code: int = code) -> Program:
-            call = geometry_call(100, 64, 4)
-            buffer = Buffer("geometry", "i32", (5,), Role.OUTPUT)
-            return Program(
-                (buffer,), (Call(STAGE_NAME, STAGE_NAME, {**call.values, **change}, code),)
-            )
-
-        yield Case(
-            STAGE_NAME,
-            "refusal",
-            label,
-            ("refusals",),
-            build,
-            no_judge,
-            schedules=ONE_SCHEDULE,
-            writes=False,
-        )
+    buffer = Buffer("geometry", "i32", (5,), Role.OUTPUT)
+    base = Program((buffer,), (geometry_call(100, 64, 4),))
+    yield from refusals(STAGE_NAME, lambda: base, changes)
 
 
 def cases(_golden: Golden | None) -> Sequence[Case]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from qsa_bench import goldens
+from qsa_bench import goldens, tensor_file
 from qsa_bench.errors import EnvironmentMissingError, GoldenError, UsageError
-from qsa_bench.goldens import dsa, dsa_dump
+from qsa_bench.goldens import dsa, dsa_dump, reference
+from tests.goldens.edited import Draft, draft
 
 
 def test_an_existing_file_is_not_overwritten_without_force(tmp_path: Path) -> None:
@@ -61,6 +62,29 @@ def test_the_committed_golden_has_the_dumpers_cases() -> None:
         assert (case.kpool, case.topk, case.tokens) == (shape.kpool, shape.topk, shape.tokens)
         assert np.array_equal(case.valid, shape.valid)
         assert case.q_pos.tolist() == list(range(shape.first_row, shape.tokens))
+
+
+@pytest.fixture
+def reference_stand_in(monkeypatch: pytest.MonkeyPatch) -> Draft:
+    contents = draft("dsa")
+    monkeypatch.setattr(reference, "require", lambda kind: None)
+    monkeypatch.setattr(
+        dsa_dump,
+        "_compute",
+        lambda seed: tensor_file.TensorFile(contents.tensors, contents.dtypes, contents.metadata),
+    )
+    return contents
+
+
+def test_a_dump_is_written_whole_verified_and_not_at_all_where_it_does_not_verify(
+    tmp_path: Path, reference_stand_in: Draft
+) -> None:
+    golden = dsa_dump.dump(tmp_path / "first", 0)
+    assert golden.digest == tensor_file.sha256(goldens.committed("dsa"))
+    reference_stand_in.tensors["case0.q_pos"][0] = 9
+    with pytest.raises(GoldenError, match="case 0: q_pos is 9"):
+        dsa_dump.dump(tmp_path / "second", 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
 
 
 class Watched(torch.nn.Module):
