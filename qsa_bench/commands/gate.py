@@ -27,7 +27,10 @@ def run(request: GateRequest, progress: Progress) -> StoredRun:
     own = foreign.asked(request.foreign, stages)
     if own is not None:
         stages = (foreign.stage_of(stages[0], own),)
-    selected = [(stage, _cases(stage, goldens.of(stage), request.case_globs)) for stage in stages]
+    selected = [
+        (stage, _cases(stage, goldens.of(stage), request.case_globs, request.target))
+        for stage in stages
+    ]
     selected = [(stage, cases) for stage, cases in selected if cases]
     asked = sum(len(cases) for _, cases in selected)
     if not asked:
@@ -124,10 +127,12 @@ def _advance(progress: Progress, count: int) -> None:
         progress.advance()
 
 
-def _cases(stage: Stage, golden: Golden | None, globs: Sequence[str]) -> list[Case]:
+def _cases(stage: Stage, golden: Golden | None, globs: Sequence[str], target: str) -> list[Case]:
+    """Return the stage's cases for a target: what another one runs alone was not asked for."""
     return [
         case
         for case in stage.cases(golden)
+        if target in case.targets
         if not globs or any(fnmatch.fnmatchcase(case.id, glob) for glob in globs)
     ]
 
