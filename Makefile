@@ -31,8 +31,8 @@ $(BIN)/python:
 # torch goes in beside the other large ones, which share no file with it.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing qsa-bench in $(VENV)"
-	@$(PIP_INSTALL) --no-deps torch & torch=$$!; \
-		$(PIP_INSTALL) numpy pandas pyarrow safetensors nvidia-ml-py typer rich && wait $$torch
+	@$(PIP_INSTALL) --no-deps --no-warn-conflicts torch & torch=$$!; \
+		$(PIP_INSTALL) --no-warn-conflicts numpy pandas pyarrow safetensors nvidia-ml-py typer rich && wait $$torch
 	@$(PIP_INSTALL) --editable .
 	@touch $@
 
@@ -48,8 +48,8 @@ compiler:
 
 demo: compiler $(VENV)/.installed
 	$(BIN)/qsa-bench gate --stage $(STAGE)
-	$(BIN)/qsa-bench mutate --stage $(STAGE) --quiet
-	$(BIN)/qsa-bench report latest
+	$(BIN)/qsa-bench mutate --stage $(STAGE)
+	$(BIN)/qsa-bench report latest --quiet
 
 test: compiler $(VENV)/.test-installed
 	$(BIN)/python -m pytest

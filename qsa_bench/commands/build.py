@@ -28,6 +28,27 @@ def run(request: BuildRequest, progress: Progress) -> StoredRun:
         if request.target in kernel.targets
     }
     wanted = [(kernel, mode) for kernel in kernels.values() for mode in _modes(request)]
+    # As a context, and begun first: it writes down how long the run took and how it ended.
+    with RunWriter.create(
+        request.results if request.resources else None,
+        "build",
+        request.argv,
+        request.target,
+        _device(request),
+        len(wanted),
+    ) as writer:
+        builds = _build(request, wanted, progress)
+        failed = [build for build in builds if not build.ok]
+        writer.add_builds(builds)
+        if request.resources and not failed:
+            writer.add_usages(_usages(request, list(kernels.values())))
+        code = ExitCode.BASELINE_FAILED if failed else ExitCode.OK
+        return writer.finish(len(wanted), len(wanted) - len(failed), code)
+
+
+def _build(
+    request: BuildRequest, wanted: list[tuple[Kernel, str]], progress: Progress
+) -> list[Build]:
     builder = Builder(resources.cache_root())
     progress.start(f"building for {request.target}", len(wanted))
 
@@ -46,20 +67,7 @@ def run(request: BuildRequest, progress: Progress) -> StoredRun:
     with ThreadPoolExecutor(request.jobs) as pool:
         builds = list(pool.map(one, wanted))
     progress.finish()
-    failed = [build for build in builds if not build.ok]
-    usages = _usages(request, list(kernels.values())) if request.resources and not failed else []
-    writer = RunWriter.create(
-        request.results if request.resources else None,
-        "build",
-        request.argv,
-        request.target,
-        _device(request),
-        len(wanted),
-    )
-    writer.add_builds(builds)
-    writer.add_usages(usages)
-    code = ExitCode.BASELINE_FAILED if failed else ExitCode.OK
-    return writer.finish(len(wanted), len(wanted) - len(failed), code)
+    return builds
 
 
 def _device(request: BuildRequest) -> str:
