@@ -1,5 +1,5 @@
-// One row of the token mask, [tokens] u8, as a CTA writes it: zeros while it waits for scores and counts
-// them, then ones over them.
+// One row of the token mask, or the part of it that is one CTA's, [tokens] u8, as that CTA writes it: zeros
+// while it waits for scores and counts them, then ones over them.
 //
 // [select.every-byte-written] The row is cut at 16-byte boundaries of global memory. Thread t writes chunks
 // t, t + kThreads, .. and byte t of what lies before the first boundary and after the last. So the zeros take
@@ -42,10 +42,27 @@ class MaskRow {
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (has_whole_words()) {
-      for_each_above(scores, bar, [&](int32_t block) { set_word(block); });
-    } else {
-      for_each_above(scores, bar, [&](int32_t block) { set_bytes(block); });
+    if (!has_whole_words()) {
+      keep_marked(scores, scores.marks_above(bar));
+      return;
+    }
+    // A comparison and a store under its predicate for every score: no branch. A loop over those that are
+    // above took twice as long.
+    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      QSA_UNROLL
+      for (int32_t e = 0; e < static_cast<int32_t>(kVectorScores); ++e) {
+        if (score[e] > bar) {
+          set_word(static_cast<int32_t>(first_index) + e);
+        }
+      }
+    });
+  }
+
+  template <class Scores>
+  __device__ __forceinline__ void keep_marked(const Scores& scores, uint32_t marks) {
+    QSA_ROLLED
+    while (marks != 0) {
+      keep(scores.index_of_mark(take_mark(marks)));
     }
   }
 
@@ -83,29 +100,17 @@ class MaskRow {
     write_ends(ones);
   }
 
-  // Sets `count` tokens from `first` on.
+  // Sets those of the `count` < 4 tokens from `first` on that lie in this part of the row.
   __device__ __forceinline__ void set(int32_t first, int32_t count) {
-    QSA_ROLLED
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kThreads) {
-      row_[first + i] = 1;
+    const int32_t i = static_cast<int32_t>(threadIdx.x);
+    const int32_t token = first + i;
+    if (i < count && token >= 0 && token < tokens_) {
+      row_[token] = 1;
     }
   }
 
  private:
   static constexpr int32_t kChunk = 16;
-
-  // A comparison and a store under its predicate for every score: no branch.
-  template <class Scores, class Set>
-  __device__ __forceinline__ void for_each_above(const Scores& scores, float bar, Set set) {
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      QSA_UNROLL
-      for (int32_t e = 0; e < static_cast<int32_t>(kVectorScores); ++e) {
-        if (score[e] > bar) {
-          set(static_cast<int32_t>(first_index) + e);
-        }
-      }
-    });
-  }
 
   // Whether the four bytes of every block are one aligned word.
   __device__ __forceinline__ bool has_whole_words() const {
