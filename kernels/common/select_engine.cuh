@@ -29,9 +29,13 @@
 
 #include "common/float_order.cuh"
 #include "common/portability.cuh"
+#include "common/select_list.cuh"
 #include "common/select_tiles.cuh"
 #include "common/select_workspace.cuh"
 
+#ifndef QSA_COLLECT
+#define QSA_COLLECT 1
+#endif
 namespace qsa {
 namespace select {
 
@@ -181,78 +185,58 @@ __device__ QSA_PASS void narrow_indices(Window& window, Scores& scores, Workspac
   window.population = threshold.population;
 }
 
-// Lists the marked elements of the tile held for the rank. Few threads have one.
-template <class Team, class Scores>
-__device__ QSA_PASS void list_marked(Team& team, const Window& window, const Scores& scores, uint32_t marks) {
-  QSA_ROLLED
-  while (marks != 0) {
-    const uint32_t place = take_mark(marks);
-    const uint32_t index = scores.index_of_mark(place);
-    if (window.spans(index)) {
-      team.list(scores.score_of_mark(place), index);
-    }
-  }
-}
-
 // Last pass: keeps what stands before the window and lists what lies inside, in any order.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& scores, Output& output) {
-  const float below_lowest = from_ordered_bits(ordered_bits(window.lowest) - 1u);
+#if QSA_COLLECT == 1
+  const auto visit = [&](float score, uint32_t index) {
+    if (score > window.highest || index < window.first) {
+      output.keep(index);
+    } else if (window.spans(index)) {
+      team.list(score, index);
+    }
+  };
+  scores.for_each_tile([&] { scores.for_each_from(window.lowest, visit); });
+#else
   scores.for_each_tile([&] {
     output.keep_above(scores, window.highest);
-    uint32_t inside = scores.marks_above(below_lowest) & ~scores.marks_above(window.highest);
-    uint32_t preceding = 0;
-    if (window.first > 0) {
-      // By the index alone. [select.ties-ascending]
-      preceding = inside & scores.marks_before(window.first);
-      output.keep_marked(scores, preceding);
-    }
-    if (window.end < scores.count()) {
-      inside &= scores.marks_before(window.end);
-    }
-    list_marked(team, window, scores, inside & ~preceding);
+    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      // Few vectors get past this test, so what follows it may be long.
+      bool undecided = false;
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        undecided = undecided || window.holds(score[e]);
+      }
+      if (undecided) {
+        QSA_UNROLL
+        for (uint32_t e = 0; e < kVectorScores; ++e) {
+          const uint32_t index = first_index + e;
+          if (window.holds(score[e])) {
+            if (index < window.first) {
+              output.keep(index);
+            } else if (window.spans(index)) {
+              team.list(score[e], index);
+            }
+          }
+        }
+      }
+    });
   });
-}
-
-// Keeps the `need` first of the `count` elements listed, those that this CTA holds. A few
-// lanes share an element; keys are compared whole, so the list may have any order.
-template <class Team, class Output>
-__device__ QSA_PASS void rank_listed(const Team& team, uint32_t count, uint32_t need, Output& output) {
-  constexpr uint32_t kSharing = Team::kTeamThreads / kRankLimit;
-  static_assert(kSharing * kRankLimit == Team::kTeamThreads && kSharing <= kMostSharing,
-                "a group an element");
-  const uint32_t own = threadIdx.x / kSharing;
-  const uint32_t first_other = threadIdx.x % kSharing;
-  const uint64_t* const keys = team.listed_keys();
-  const uint64_t key = keys[own];
-  uint32_t rank = 0;
-  QSA_ROLLED
-  for (uint32_t base = first_other; base < count; base += kSharing * kRankStep) {
-    QSA_UNROLL
-    for (uint32_t i = 0; i < kRankStep; ++i) {
-      rank += keys[base + i * kSharing] > key ? 1u : 0u;
-    }
-  }
-  QSA_UNROLL
-  for (uint32_t step = 1; step < kSharing; step *= 2) {
-    rank += __shfl_xor_sync(kAllLanes, rank, static_cast<int>(step));
-  }
-  if (own < count && first_other == 0 && rank < need) {
-    team.keep(index_of_key(key), output);
-  }
+#endif
 }
 
 // The elements of a window of equal scores: each CTA decides about its own.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void keep_ties(Team& team, Window& window, Scores& scores, Output& output) {
   team.take_own_share(window);
-  LocalTeam<Team::kTeamThreads> alone{team.shared};
+  auto alone = team.alone();
   while (window.population > kRankLimit) {
     narrow_indices<Team::kTeamThreads>(window, scores, team.shared);
+    clear_bins<Team::kTeamThreads>(team.shared);
+    __syncthreads();  // the bins are zero before anything is counted
   }
   collect(alone, window, scores, output);
-  __syncthreads();  // the list is complete before any of it is ranked
-  rank_listed(alone, team.shared.listed, window.need, output);
+  alone.keep_listed(window.need, output);
 }
 
 // Keeps the `keep` first elements. Requires 1 <= keep <= the elements of the row, scores that no pass has
@@ -279,8 +263,7 @@ __device__ QSA_PASS void select_first(Team& team, Scores& scores, uint32_t keep,
     }
   }
   collect(team, window, scores, output);
-  const uint32_t listed = team.complete_list();
-  rank_listed(team, listed, window.need, output);
+  team.keep_listed(window.need, output);
 }
 
 }  // namespace select

@@ -18,13 +18,11 @@ constexpr uint32_t kMostWarps = 32;
 constexpr uint32_t kBinBits = 11;
 constexpr uint32_t kBins = 1u << kBinBits;
 
+// Neighbouring bins are added up in groups of a warp's lanes.
+constexpr uint32_t kGroups = kBins / kWarpLanes;
+
 // At most this many elements are ranked against each other.
 constexpr uint32_t kRankLimit = 128;
-
-// A lane compares with this many of them at a time, whether they are listed or not.
-constexpr uint32_t kRankStep = 4;
-constexpr uint32_t kMostSharing = 8;  // lanes that share an element
-constexpr uint32_t kKeys = kRankLimit + kRankStep * kMostSharing;
 
 // The coarse bins: 64 an octave from 2^-18 up to 2^14, by sign, exponent and six bits of the fraction of the
 // float as it is. The lowest bin also takes everything below (zeros and negative scores), the highest
@@ -54,14 +52,13 @@ struct alignas(16) Contents {
   uint32_t population;
 };
 
-// Shared memory of one CTA. The bins are zero except between a counting pass and the search that follows it.
+// Shared memory of one CTA. The bins are zero when a counting pass begins.
 struct alignas(16) Workspace {
   uint32_t bins[kBins];
   uint32_t warp_total[kMostWarps];
   Contents warp_contents[kMostWarps];
   Threshold threshold;
   uint32_t listed;
-  uint64_t key[kKeys];  // kNoKey where nothing is listed
 };
 
 // Where the last kept element is known to lie: a range of scores, both ends included, and a range of indices
@@ -80,13 +77,6 @@ struct Window {
 
 __device__ __forceinline__ uint32_t lane_index() { return threadIdx.x % kWarpLanes; }
 __device__ __forceinline__ uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
-
-// An element as one integer: whichever stands earlier in the order has the greater one. kNoKey is below all.
-constexpr uint64_t kNoKey = 0;
-__device__ __forceinline__ uint64_t key_of(float score, uint32_t index) {
-  return (static_cast<uint64_t>(ordered_bits(score)) << 32) | (~index & 0xffffffffu);
-}
-__device__ __forceinline__ uint32_t index_of_key(uint64_t key) { return ~static_cast<uint32_t>(key); }
 
 // How far to shift a range of `span` + 1 values right for it to fit the bins.
 __device__ __forceinline__ uint32_t bin_shift(uint32_t span) {
@@ -111,17 +101,18 @@ __device__ __forceinline__ float coarse_ceiling(uint32_t bin) {
   return __uint_as_float(__float_as_uint(coarse_floor(bin + 1)) - 1u);
 }
 
-// Makes the workspace ready. A barrier must follow before select_first().
 template <int kThreads>
-__device__ QSA_PASS void prepare(Workspace& shared) {
+__device__ QSA_PASS void clear_bins(Workspace& shared) {
   QSA_UNROLL
   for (uint32_t i = threadIdx.x; i < kBins / 4; i += kThreads) {
     reinterpret_cast<uint4*>(shared.bins)[i] = make_uint4(0, 0, 0, 0);
   }
-  QSA_UNROLL
-  for (uint32_t i = threadIdx.x; i < kKeys; i += kThreads) {
-    shared.key[i] = kNoKey;
-  }
+}
+
+// Makes the workspace ready. A barrier must follow before select_first().
+template <int kThreads>
+__device__ QSA_PASS void prepare(Workspace& shared) {
+  clear_bins<kThreads>(shared);
   if (threadIdx.x == 0) {
     shared.listed = 0;
   }
@@ -162,72 +153,86 @@ __device__ __forceinline__ uint32_t sum_all(const Workspace& shared) {
   return __reduce_add_sync(kAllLanes, lane < kWarps ? shared.warp_total[lane] : 0u);
 }
 
-// The neighbouring bins that a thread looks through, added up over histograms.
+// Where among 32 counts, one a lane, the need-th element from the top lies, 1 <= need <= their sum.
+struct Place {
+  uint32_t lane;
+  uint32_t above;  // elements in higher lanes
+  uint32_t population;
+};
+
+// All lanes of the warp call it.
+__device__ __forceinline__ Place place_of(uint32_t population, uint32_t need) {
+  const uint32_t above = sum_from_lane_up(population) - population;
+  const uint32_t begins = __ballot_sync(kAllLanes, above < need);
+  // Going down, the last lane to begin with fewer than `need` elements above it.
+  const int lane = __ffs(static_cast<int>(begins)) - 1;
+  return Place{static_cast<uint32_t>(lane), __shfl_sync(kAllLanes, above, lane),
+               __shfl_sync(kAllLanes, population, lane)};
+}
+
+// The groups of bins that a warp adds up.
 template <int kThreads>
-struct OwnBins {
-  static constexpr uint32_t kOwn = kBins / kThreads;
-  static_assert(kOwn * kThreads == kBins, "every thread owns equally many bins");
-  uint32_t population[kOwn];
+struct WarpGroups {
+  static constexpr uint32_t kWarps = kThreads / kWarpLanes;
+  static constexpr uint32_t kOwn = kGroups / kWarps;
+  static_assert(kThreads % kWarpLanes == 0 && kOwn * kWarps == kGroups, "every warp has equally many");
+  uint32_t population[kOwn];  // of this lane's bin in every group
+  uint32_t total[kOwn];
 
-  __device__ __forceinline__ static uint32_t lowest() { return threadIdx.x * kOwn; }
+  __device__ __forceinline__ static uint32_t first() { return warp_index() * kOwn; }
 
-  __device__ __forceinline__ OwnBins() {
+  __device__ __forceinline__ explicit WarpGroups(const uint32_t* bins) {
     QSA_UNROLL
     for (uint32_t i = 0; i < kOwn; ++i) {
-      population[i] = 0;
+      population[i] = bins[(first() + i) * kWarpLanes + lane_index()];
     }
-  }
-
-  __device__ __forceinline__ void add(const uint32_t* bins) {
-    constexpr uint32_t kWide = kOwn < 4 ? kOwn : 4;
-    struct alignas(4 * kWide) Wide {
-      uint32_t bin[kWide];
-    };
-    QSA_UNROLL
-    for (uint32_t i = 0; i < kOwn; i += kWide) {
-      const Wide wide = *reinterpret_cast<const Wide*>(bins + lowest() + i);
-      QSA_UNROLL
-      for (uint32_t k = 0; k < kWide; ++k) {
-        population[i + k] += wide.bin[k];
-      }
-    }
-  }
-
-  // Finds the bin that holds the need-th element from the top, 1 <= need <= elements counted.
-  __device__ __forceinline__ Threshold find(uint32_t need, Workspace& shared) const {
-    uint32_t total = 0;
     QSA_UNROLL
     for (uint32_t i = 0; i < kOwn; ++i) {
-      total += population[i];
+      total[i] = __reduce_add_sync(kAllLanes, population[i]);
     }
-    uint32_t above = sum_above<kThreads>(total, shared);
-    if (above < need && need <= above + total) {
-      // From the highest bin down; the last bin to begin with fewer than `need` elements above it is the one.
-      QSA_UNROLL
-      for (uint32_t i = kOwn; i-- > 0;) {
-        if (above < need) {
-          shared.threshold = Threshold{lowest() + i, above, population[i]};
-        }
-        above += population[i];
-      }
-    }
-    __syncthreads();  // the threshold is written before any thread goes on
-    return shared.threshold;
   }
 };
 
-// Finds the bin that holds the need-th element from the top, 1 <= need <= elements counted; clears the bins.
+// Finds the bin that holds the need-th element from the top, 1 <= need <= elements counted.
 template <int kThreads>
 __device__ QSA_PASS Threshold find_threshold(Workspace& shared, uint32_t need) {
+  constexpr uint32_t kWarps = kThreads / kWarpLanes;
   __syncthreads();  // every element is counted before any bin is read
-  OwnBins<kThreads> own;
-  own.add(shared.bins);
-  // Only their owner reads the bins, so it may clear them for the next pass, two barriers from here.
+  const WarpGroups<kThreads> groups(shared.bins);
+  const uint32_t lane = lane_index();
+  uint32_t total = 0;
   QSA_UNROLL
-  for (uint32_t i = 0; i < OwnBins<kThreads>::kOwn; ++i) {
-    shared.bins[own.lowest() + i] = 0;
+  for (uint32_t i = 0; i < groups.kOwn; ++i) {
+    total += groups.total[i];
   }
-  return own.find(need, shared);
+  if (lane == 0) {
+    shared.warp_total[warp_index()] = total;
+  }
+  __syncthreads();  // every warp's total is written before any warp adds up those above it
+  const bool is_above = lane > warp_index() && lane < kWarps;
+  uint32_t above = __reduce_add_sync(kAllLanes, is_above ? shared.warp_total[lane] : 0u);
+  if (above < need && need <= above + total) {
+    // From the highest group down; the last to begin with fewer than `need` elements above it is the one.
+    uint32_t group = 0;
+    uint32_t population = 0;
+    uint32_t above_group = above;
+    QSA_UNROLL
+    for (uint32_t i = groups.kOwn; i-- > 0;) {
+      if (above < need) {
+        group = i;
+        population = groups.population[i];
+        above_group = above;
+      }
+      above += groups.total[i];
+    }
+    const Place place = place_of(population, need - above_group);
+    if (lane == 0) {
+      shared.threshold = Threshold{(groups.first() + group) * kWarpLanes + place.lane,
+                                   above_group + place.above, place.population};
+    }
+  }
+  __syncthreads();  // the threshold is written before any thread goes on
+  return shared.threshold;
 }
 
 // What the lanes of a warp found, together.
@@ -250,7 +255,7 @@ __device__ __forceinline__ Contents combine_found(const Contents* found, uint32_
 }
 
 // What the threads of the CTA found, together. The caller's next write of `warp_contents` needs a barrier
-// between, which find_threshold() has.
+// between, which every histogram has.
 template <int kThreads>
 __device__ QSA_PASS Contents combine_threads(const Contents& own, Workspace& shared) {
   const Contents warp = combine_lanes(own);
@@ -260,34 +265,6 @@ __device__ QSA_PASS Contents combine_threads(const Contents& own, Workspace& sha
   __syncthreads();  // every warp's contents are written before any warp combines them
   return combine_found(shared.warp_contents, kThreads / kWarpLanes);
 }
-
-// A row held by one CTA.
-template <int kThreads>
-struct LocalTeam {
-  static constexpr int kTeamThreads = kThreads;
-  Workspace& shared;
-
-  __device__ __forceinline__ Threshold find_threshold(uint32_t need) {
-    return select::find_threshold<kThreads>(shared, need);
-  }
-  __device__ __forceinline__ Contents combine(const Contents& own) {
-    return combine_threads<kThreads>(own, shared);
-  }
-  __device__ __forceinline__ void list(float score, uint32_t index) {
-    shared.key[atomicAdd(&shared.listed, 1u)] = key_of(score, index);
-  }
-  // How many elements are listed, once all are.
-  __device__ __forceinline__ uint32_t complete_list() {
-    __syncthreads();  // the list is complete before any of it is ranked
-    return shared.listed;
-  }
-  __device__ __forceinline__ const uint64_t* listed_keys() const { return shared.key; }
-  template <class Output>
-  __device__ __forceinline__ void keep(uint32_t index, Output& output) const {
-    output.keep(index);
-  }
-  __device__ __forceinline__ void take_own_share(Window&) {}
-};
 
 }  // namespace select
 }  // namespace qsa

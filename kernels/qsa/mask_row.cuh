@@ -38,7 +38,13 @@ class MaskRow {
 
   // What follows up to finish_overlap() is the engine's Output; an element is a block of four tokens.
   // Few blocks are kept one by one, so bytes, which serve every alignment, are as good as words.
-  __device__ __forceinline__ void keep(uint32_t block) { set_bytes(static_cast<int32_t>(block)); }
+  __device__ __forceinline__ void keep(uint32_t block) {
+    if (has_whole_words()) {
+      set_word(static_cast<int32_t>(block));
+    } else {
+      set_bytes(static_cast<int32_t>(block));
+    }
+  }
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {

@@ -163,10 +163,33 @@ __device__ __forceinline__ bool is_held_by_one(const RowPlan& plan, const Select
   return kCtas == 1 || plan.blocks <= inputs.part_blocks;
 }
 
+// The first list, of a CTA that needs no other.
+template <int kCtas>
+__device__ __forceinline__ select::Lists<1>& list_of_one(select::Lists<kCtas>& lists) {
+  return reinterpret_cast<select::Lists<1>&>(lists.key[0]);
+}
+
+// Between them whatever fills the wait for the row's position: then the shared memory of every CTA is ready.
+template <int kCtas>
+__device__ __forceinline__ void arrive_ready() {
+  if constexpr (kCtas > 1) {
+    cluster_arrive();
+  }
+}
+template <int kCtas>
+__device__ __forceinline__ void wait_ready() {
+  if constexpr (kCtas > 1) {
+    cluster_wait();  // the bins, counters and lists of all CTAs are clear before anything is counted
+  } else {
+    __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  }
+}
+
 template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
   QSA_SHARED(select::Workspace, workspace, 1);
+  QSA_SHARED(select::Lists<kCtas>, lists, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   const int64_t row = blockIdx.x / kCtas;
   const bool is_live = !is_padding(row, inputs);
@@ -179,9 +202,11 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   }
   // What needs no position fills the wait for it.
   select::prepare<kThreads>(*workspace);
+  select::clear_lists<kThreads>(*lists);
+  arrive_ready<kCtas>();
   output.clear_ends();
   output.overlap();
-  __syncthreads();  // the bins and counters are zero before anything is counted
+  wait_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
@@ -194,14 +219,15 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
   if (is_held_by_one<kCtas>(plan, inputs)) {
     if (part.rank == 0) {
-      select::LocalTeam<kThreads> team{*workspace};
+      select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
       select::select_first(team, scores, plan.keep, output);
     } else {
       output.finish_overlap();
       __syncthreads();  // the zeros are written before the tail
     }
   } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{*workspace, *exchange, part.rank, part.first_block, blocks};
+    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
+                                              part.rank,  part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
   }
   // The engine's barriers stand between the zeros and these ones.
@@ -248,6 +274,7 @@ template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
   QSA_SHARED(select::Workspace, workspace, 1);
+  QSA_SHARED(select::Lists<kCtas>, lists, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   QSA_SHARED(select::KeptList, kept, 1);
   const int64_t row = blockIdx.x / kCtas;
@@ -264,8 +291,10 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   select::prepare<kThreads>(*workspace);
+  select::clear_lists<kThreads>(*lists);
   select::prepare_list(*kept);
-  __syncthreads();  // the bins and counters are zero before anything is counted
+  arrive_ready<kCtas>();
+  wait_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   const bool is_alone = is_held_by_one<kCtas>(plan, inputs);
@@ -288,10 +317,11 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::ListOutput output{*kept};
   uint32_t before = 0;
   if (is_alone) {
-    select::LocalTeam<kThreads> team{*workspace};
+    select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
     select::select_first(team, scores, plan.keep, output);
   } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{*workspace, *exchange, part.rank, part.first_block, blocks};
+    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
+                                              part.rank,  part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
     __syncthreads();  // everything is kept before it is counted
     before = team.kept_before(kept->kept);
