@@ -33,9 +33,6 @@
 #include "common/select_tiles.cuh"
 #include "common/select_workspace.cuh"
 
-#ifndef QSA_COLLECT
-#define QSA_COLLECT 1
-#endif
 namespace qsa {
 namespace select {
 
@@ -185,29 +182,40 @@ __device__ QSA_PASS void narrow_indices(Window& window, Scores& scores, Workspac
   window.population = threshold.population;
 }
 
+// Tells at two operations a score that none of a vector lies in a window, or that one may.
+struct Sieve {
+  float middle;
+  float reach;
+
+  __device__ __forceinline__ explicit Sieve(const Window& window)
+      : middle(0.5f * window.lowest + 0.5f * window.highest) {
+    // Above half the width by more than what rounding takes from the middle and from a distance to it.
+    const float half = 0.5f * window.highest - 0.5f * window.lowest;
+    reach = half + (half * kRoom + (fabsf(middle) * kRoom + kLeastRoom));
+  }
+  __device__ __forceinline__ bool may_hold(const float (&score)[kVectorScores]) const {
+    float distance = kInfinity;
+    QSA_UNROLL
+    for (uint32_t e = 0; e < kVectorScores; ++e) {
+      distance = fminf(distance, fabsf(score[e] - middle));
+    }
+    return distance <= reach;
+  }
+
+ private:
+  static constexpr float kRoom = 9.5367431640625e-07f;  // 2^-20
+  static constexpr float kLeastRoom = 1.1754943508e-38f;
+};
+
 // Last pass: keeps what stands before the window and lists what lies inside, in any order.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& scores, Output& output) {
-#if QSA_COLLECT == 1
-  const auto visit = [&](float score, uint32_t index) {
-    if (score > window.highest || index < window.first) {
-      output.keep(index);
-    } else if (window.spans(index)) {
-      team.list(score, index);
-    }
-  };
-  scores.for_each_tile([&] { scores.for_each_from(window.lowest, visit); });
-#else
+  const Sieve sieve(window);
   scores.for_each_tile([&] {
     output.keep_above(scores, window.highest);
     scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
       // Few vectors get past this test, so what follows it may be long.
-      bool undecided = false;
-      QSA_UNROLL
-      for (uint32_t e = 0; e < kVectorScores; ++e) {
-        undecided = undecided || window.holds(score[e]);
-      }
-      if (undecided) {
+      if (sieve.may_hold(score)) {
         QSA_UNROLL
         for (uint32_t e = 0; e < kVectorScores; ++e) {
           const uint32_t index = first_index + e;
@@ -222,7 +230,6 @@ __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& score
       }
     });
   });
-#endif
 }
 
 // The elements of a window of equal scores: each CTA decides about its own.

@@ -35,17 +35,16 @@ __device__ QSA_PASS void clear_lists(Lists<kCtas>& lists) {
   }
 }
 
-// Calls keep(index) for those of the elements in list `own` that are among the `need` first of all lists,
-// need at most the number listed. A warp ranks kRounds elements against all at a time, each lane holding its
-// share of the others.
+// Calls keep(index) for those of the elements in list `own` that are among the `need` first of all lists. A
+// warp ranks kRounds elements at a time, each lane comparing them with its share of the others.
 template <int kThreads, int kCtas, class Keep>
 __device__ QSA_PASS void rank_listed(const Lists<kCtas>& lists, uint32_t own, uint32_t need, Keep keep) {
   constexpr uint32_t kWarps = kThreads / kWarpLanes;
-  constexpr uint32_t kRounds = 4;
-  constexpr uint32_t kHeld = 4;
+  constexpr uint32_t kRounds = 2;
   constexpr uint32_t kLanes = kWarpLanes / kCtas;  // lanes that share a list
   const uint32_t lane = lane_index();
   const uint64_t* const others = lists.key[lane / kLanes] + lane % kLanes;
+  uint64_t other = others[0];
   QSA_ROLLED
   for (uint32_t first = warp_index(); first < kRankLimit; first += kRounds * kWarps) {
     uint64_t key[kRounds];
@@ -59,34 +58,26 @@ __device__ QSA_PASS void rank_listed(const Lists<kCtas>& lists, uint32_t own, ui
     if (key[0] == kNoKey) {
       return;
     }
-    bool more = true;
-    QSA_ROLLED
-    for (uint32_t base = 0; more && base < kRankLimit; base += kHeld * kLanes) {
-      uint64_t other[kHeld];
+    uint32_t base = 0;
+    bool more = false;
+    do {
       QSA_UNROLL
-      for (uint32_t i = 0; i < kHeld; ++i) {
-        other[i] = others[base + i * kLanes];
+      for (uint32_t r = 0; r < kRounds; ++r) {
+        rank[r] += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other > key[r])));
       }
-      QSA_UNROLL
-      for (uint32_t i = 0; i < kHeld; ++i) {
-        QSA_UNROLL
-        for (uint32_t r = 0; r < kRounds; ++r) {
-          rank[r] += other[i] > key[r] ? 1u : 0u;
-        }
+      base += kLanes;
+      if (base < kRankLimit) {
+        other = others[base];
       }
-      more = kCtas > 1 && __any_sync(kAllLanes, other[kHeld - 1] != kNoKey);
-    }
-    // Lane r keeps the r-th. Where there is none, its rank is that of the last element listed and one more.
-    uint64_t own_key = kNoKey;
-    uint32_t own_rank = need;
+      more = base < kRankLimit && __any_sync(kAllLanes, other != kNoKey);
+    } while (more);
+    other = others[0];
+    // Lane r keeps the r-th.
     QSA_UNROLL
     for (uint32_t r = 0; r < kRounds; ++r) {
-      const uint32_t sum = __reduce_add_sync(kAllLanes, rank[r]);
-      own_rank = lane == r ? sum : own_rank;
-      own_key = lane == r ? key[r] : own_key;
-    }
-    if (own_rank < need) {
-      keep(index_of_key(own_key));
+      if (lane == r && key[r] != kNoKey && rank[r] < need) {
+        keep(index_of_key(key[r]));
+      }
     }
   }
 }

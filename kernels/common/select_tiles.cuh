@@ -136,29 +136,6 @@ class ScoreTiles {
     return score;
   }
 
-  // Calls visit(score, index) for every score held that is at least `bar`. Where a thread holds many, few
-  // are.
-  template <class Visit>
-  __device__ __forceinline__ void for_each_from(float bar, Visit visit) const {
-    if constexpr (kVectors > 2) {
-      uint32_t marks = marks_above(from_ordered_bits(ordered_bits(bar) - 1u));
-      QSA_ROLLED
-      while (marks != 0) {
-        const uint32_t place = take_mark(marks);
-        visit(score_of_mark(place), index_of_mark(place));
-      }
-    } else {
-      for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-        QSA_UNROLL
-        for (uint32_t e = 0; e < kVectorScores; ++e) {
-          if (score[e] >= bar) {
-            visit(score[e], first_index + e);
-          }
-        }
-      });
-    }
-  }
-
   // As for_each_vector(), for the vectors of the tile that is held.
   template <class Visit>
   __device__ __forceinline__ void for_each_held(Visit visit) const {

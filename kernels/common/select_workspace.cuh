@@ -24,11 +24,11 @@ constexpr uint32_t kGroups = kBins / kWarpLanes;
 // At most this many elements are ranked against each other.
 constexpr uint32_t kRankLimit = 128;
 
-// The coarse bins: 64 an octave from 2^-18 up to 2^14, by sign, exponent and six bits of the fraction of the
+// The coarse bins: 128 an octave from 2^-8 up to 2^8, by sign, exponent and seven bits of the fraction of the
 // float as it is. The lowest bin also takes everything below (zeros and negative scores), the highest
 // everything above. Any range gives the exact result; this one puts few scores of order 1 in a bin.
-constexpr int kCoarseShift = 17;
-constexpr int kCoarseFirst = (127 - 18) << (23 - kCoarseShift);
+constexpr int kCoarseShift = 16;
+constexpr int kCoarseFirst = (127 - 8) << (23 - kCoarseShift);
 constexpr int kCoarseLast = kCoarseFirst + static_cast<int>(kBins) - 1;
 
 // Parts of a row that CTAs share are multiples of this: a vector of scores, and 16 bytes of a mask.
@@ -196,40 +196,37 @@ struct WarpGroups {
 // Finds the bin that holds the need-th element from the top, 1 <= need <= elements counted.
 template <int kThreads>
 __device__ QSA_PASS Threshold find_threshold(Workspace& shared, uint32_t need) {
-  constexpr uint32_t kWarps = kThreads / kWarpLanes;
+  constexpr uint32_t kOwn = kBins / kThreads;
+  static_assert(kOwn * kThreads == kBins, "every thread owns equally many bins");
+  constexpr uint32_t kWide = kOwn < 4 ? kOwn : 4;
+  struct alignas(4 * kWide) Wide {
+    uint32_t bin[kWide];
+  };
   __syncthreads();  // every element is counted before any bin is read
-  const WarpGroups<kThreads> groups(shared.bins);
-  const uint32_t lane = lane_index();
+  const uint32_t lowest = threadIdx.x * kOwn;
+  uint32_t own[kOwn];
   uint32_t total = 0;
   QSA_UNROLL
-  for (uint32_t i = 0; i < groups.kOwn; ++i) {
-    total += groups.total[i];
-  }
-  if (lane == 0) {
-    shared.warp_total[warp_index()] = total;
-  }
-  __syncthreads();  // every warp's total is written before any warp adds up those above it
-  const bool is_above = lane > warp_index() && lane < kWarps;
-  uint32_t above = __reduce_add_sync(kAllLanes, is_above ? shared.warp_total[lane] : 0u);
-  if (above < need && need <= above + total) {
-    // From the highest group down; the last to begin with fewer than `need` elements above it is the one.
-    uint32_t group = 0;
-    uint32_t population = 0;
-    uint32_t above_group = above;
+  for (uint32_t i = 0; i < kOwn; i += kWide) {
+    const Wide wide = *reinterpret_cast<const Wide*>(shared.bins + lowest + i);
     QSA_UNROLL
-    for (uint32_t i = groups.kOwn; i-- > 0;) {
+    for (uint32_t k = 0; k < kWide; ++k) {
+      own[i + k] = wide.bin[k];
+      total += wide.bin[k];
+    }
+  }
+  uint32_t above = sum_above<kThreads>(total, shared);
+  if (above < need && need <= above + total) {
+    // From the highest bin down; the last bin to begin with fewer than `need` elements above it is the one.
+    Threshold found{0, 0, 0};
+    QSA_UNROLL
+    for (uint32_t i = kOwn; i-- > 0;) {
       if (above < need) {
-        group = i;
-        population = groups.population[i];
-        above_group = above;
+        found = Threshold{lowest + i, above, own[i]};
       }
-      above += groups.total[i];
+      above += own[i];
     }
-    const Place place = place_of(population, need - above_group);
-    if (lane == 0) {
-      shared.threshold = Threshold{(groups.first() + group) * kWarpLanes + place.lane,
-                                   above_group + place.above, place.population};
-    }
+    shared.threshold = found;
   }
   __syncthreads();  // the threshold is written before any thread goes on
   return shared.threshold;

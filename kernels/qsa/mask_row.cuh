@@ -46,29 +46,13 @@ class MaskRow {
     }
   }
 
+  // A comparison and a store under its predicate for every score: no branch.
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (!has_whole_words()) {
-      keep_marked(scores, scores.marks_above(bar));
-      return;
-    }
-    // A comparison and a store under its predicate for every score: no branch. A loop over those that are
-    // above took twice as long.
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      QSA_UNROLL
-      for (int32_t e = 0; e < static_cast<int32_t>(kVectorScores); ++e) {
-        if (score[e] > bar) {
-          set_word(static_cast<int32_t>(first_index) + e);
-        }
-      }
-    });
-  }
-
-  template <class Scores>
-  __device__ __forceinline__ void keep_marked(const Scores& scores, uint32_t marks) {
-    QSA_ROLLED
-    while (marks != 0) {
-      keep(scores.index_of_mark(take_mark(marks)));
+    if (has_whole_words()) {
+      for_each_above(scores, bar, [&](int32_t block) { set_word(block); });
+    } else {
+      for_each_above(scores, bar, [&](int32_t block) { set_bytes(block); });
     }
   }
 
@@ -117,6 +101,18 @@ class MaskRow {
 
  private:
   static constexpr int32_t kChunk = 16;
+
+  template <class Scores, class Set>
+  __device__ __forceinline__ void for_each_above(const Scores& scores, float bar, Set set) {
+    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      QSA_UNROLL
+      for (int32_t e = 0; e < static_cast<int32_t>(kVectorScores); ++e) {
+        if (score[e] > bar) {
+          set(static_cast<int32_t>(first_index) + e);
+        }
+      }
+    });
+  }
 
   // Whether the four bytes of every block are one aligned word.
   __device__ __forceinline__ bool has_whole_words() const {
