@@ -9,6 +9,7 @@
 //   QSA_TRAP("reason")    ends the launch; on a GPU the context is lost
 //   QSA_HOST              1 for the CPU, 0 for a GPU
 //   qsa::add_from_lane_above(value, step)    one step of a sum over a warp's lanes from the caller's up
+//   qsa::SharedWords(p).increment(i)    counts in words of shared memory; qsa::in_register(value)
 //   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
 //   qsa::map_shared_rank(p, rank)
 //   qsa::async_copy16(shared, global) async_copy_commit() async_copy_wait<groups left>()
@@ -108,6 +109,28 @@ __device__ __forceinline__ uint32_t add_from_lane_above(uint32_t value, unsigned
       : "r"(step));
   return value;
 }
+
+// --- registers ---
+// The value, which the compiler keeps in a register instead of making it anew at every use.
+__device__ __forceinline__ uint32_t in_register(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+// Words of shared memory that threads count in together. The compiler makes the address of shared memory anew
+// for every access, at three instructions where a cluster is possible; this holds it in a register.
+class SharedWords {
+ public:
+  __device__ __forceinline__ explicit SharedWords(const uint32_t* words)
+      : address_(in_register(static_cast<uint32_t>(__cvta_generic_to_shared(words)))) {}
+  // Adds one to words[index] atomically. Any pointer that `index` brings back into the words will do.
+  __device__ __forceinline__ void increment(int32_t index) const {
+    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address_ + 4u * static_cast<uint32_t>(index))
+                 : "memory");
+  }
+
+ private:
+  uint32_t address_;
+};
 
 // --- clusters; before compute capability 9 a CTA is a cluster of one ---
 __device__ __forceinline__ unsigned cluster_rank() {

@@ -36,6 +36,10 @@ struct ClusterTeam {
   uint32_t first;  // the index in the row of its part's first element
   uint32_t count;  // elements in its part
 
+  // Ends what every thread of the cluster began with cluster_arrive(), once its lists were clear: from here
+  // on the CTAs write into each other's memory.
+  __device__ __forceinline__ void meet() const { cluster_wait(); }
+
   // As the CTA's own, for the elements that all CTAs counted.
   __device__ QSA_PASS Threshold find_threshold(uint32_t need) {
     __syncthreads();  // this CTA's elements are counted before its bins are added up

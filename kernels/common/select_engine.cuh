@@ -39,18 +39,17 @@ namespace select {
 // First pass: counts every score of the row, and traps if one is not finite.
 template <class Scores, class Output>
 __device__ QSA_PASS void count_coarse(Scores& scores, Workspace& shared, Output& output) {
+  const SharedWords bins(shared.bins - kCoarseFirst);
   float probe = 0.0f;
-  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
+  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t) {
     // First, because the scores are still on their way.
     output.overlap();
-    // Two tests a vector; a test a score would cost as much as the counting.
-    const bool is_whole = scores.is_whole(first_index);
     QSA_UNROLL
     for (uint32_t e = 0; e < kVectorScores; ++e) {
-      if (is_whole || first_index + e < scores.count()) {
-        probe = finite_probe(score[e], probe);
-        atomicAdd(&shared.bins[coarse_bin(score[e])], 1u);
-      }
+      probe = finite_probe(score[e], probe);
+      // Counted without a test: an element outside the row falls in the lowest bin, where it can only raise
+      // the population, never hide an element of the row.
+      bins.increment(coarse_bin(score[e]));
     }
   });
   if (met_non_finite(probe)) {
@@ -75,10 +74,10 @@ __device__ QSA_PASS Contents contents_held(const Window& window, Scores& scores)
   float least = kInfinity;
   float greatest = -kInfinity;
   uint32_t population = 0;
-  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t) {
+  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
     QSA_UNROLL
     for (uint32_t e = 0; e < kVectorScores; ++e) {
-      if (window.holds(score[e])) {
+      if (window.holds(score[e]) && window.spans(first_index + e)) {
         least = fminf(least, score[e]);
         greatest = fmaxf(greatest, score[e]);
         population += 1u;
@@ -139,10 +138,10 @@ __device__ QSA_PASS void narrow_scores(Team& team, Window& window, Scores& score
   const uint32_t lowest = ordered_bits(window.lowest);
   const uint32_t highest = ordered_bits(window.highest);
   const uint32_t shift = bin_shift(highest - lowest);
-  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t) {
+  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
     QSA_UNROLL
     for (uint32_t e = 0; e < kVectorScores; ++e) {
-      if (window.holds(score[e])) {
+      if (window.holds(score[e]) && window.spans(first_index + e)) {
         atomicAdd(&team.shared.bins[(ordered_bits(score[e]) - lowest) >> shift], 1u);
       }
     }
@@ -194,9 +193,9 @@ struct Sieve {
     reach = half + (half * kRoom + (fabsf(middle) * kRoom + kLeastRoom));
   }
   __device__ __forceinline__ bool may_hold(const float (&score)[kVectorScores]) const {
-    float distance = kInfinity;
+    float distance = fabsf(score[0] - middle);
     QSA_UNROLL
-    for (uint32_t e = 0; e < kVectorScores; ++e) {
+    for (uint32_t e = 1; e < kVectorScores; ++e) {
       distance = fminf(distance, fabsf(score[e] - middle));
     }
     return distance <= reach;
@@ -213,7 +212,7 @@ __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& score
   const Sieve sieve(window);
   scores.for_each_tile([&] {
     output.keep_above(scores, window.highest);
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
+    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
       // Few vectors get past this test, so what follows it may be long.
       if (sieve.may_hold(score)) {
         QSA_UNROLL
@@ -252,6 +251,7 @@ __device__ QSA_PASS void keep_ties(Team& team, Window& window, Scores& scores, O
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void select_first(Team& team, Scores& scores, uint32_t keep, Output& output) {
   count_coarse(scores, team.shared, output);
+  team.meet();
   output.finish_overlap();
   const Threshold threshold = team.find_threshold(keep);
   Window window = window_of(threshold, keep, scores.count());

@@ -41,10 +41,10 @@ template <int kThreads, int kCtas, class Keep>
 __device__ QSA_PASS void rank_listed(const Lists<kCtas>& lists, uint32_t own, uint32_t need, Keep keep) {
   constexpr uint32_t kWarps = kThreads / kWarpLanes;
   constexpr uint32_t kRounds = 2;
+  constexpr uint32_t kHeld = kCtas == 1 ? 1 : 4;
   constexpr uint32_t kLanes = kWarpLanes / kCtas;  // lanes that share a list
   const uint32_t lane = lane_index();
   const uint64_t* const others = lists.key[lane / kLanes] + lane % kLanes;
-  uint64_t other = others[0];
   QSA_ROLLED
   for (uint32_t first = warp_index(); first < kRankLimit; first += kRounds * kWarps) {
     uint64_t key[kRounds];
@@ -58,20 +58,24 @@ __device__ QSA_PASS void rank_listed(const Lists<kCtas>& lists, uint32_t own, ui
     if (key[0] == kNoKey) {
       return;
     }
-    uint32_t base = 0;
-    bool more = false;
-    do {
+    bool more = true;
+    QSA_ROLLED
+    for (uint32_t base = 0; more; base += kHeld * kLanes) {
+      uint64_t other[kHeld];
       QSA_UNROLL
-      for (uint32_t r = 0; r < kRounds; ++r) {
-        rank[r] += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other > key[r])));
+      for (uint32_t i = 0; i < kHeld; ++i) {
+        other[i] = others[base + i * kLanes];
       }
-      base += kLanes;
-      if (base < kRankLimit) {
-        other = others[base];
+      QSA_UNROLL
+      for (uint32_t i = 0; i < kHeld; ++i) {
+        QSA_UNROLL
+        for (uint32_t r = 0; r < kRounds; ++r) {
+          rank[r] += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other[i] > key[r])));
+        }
       }
-      more = base < kRankLimit && __any_sync(kAllLanes, other != kNoKey);
-    } while (more);
-    other = others[0];
+      // A list is full from the front.
+      more = base + kHeld * kLanes < kRankLimit && __any_sync(kAllLanes, other[kHeld - 1] != kNoKey);
+    }
     // Lane r keeps the r-th.
     QSA_UNROLL
     for (uint32_t r = 0; r < kRounds; ++r) {
@@ -89,6 +93,8 @@ struct LocalTeam {
   Workspace& shared;
   Lists<1>& lists;
 
+  // Before anything is exchanged.
+  __device__ __forceinline__ void meet() const {}
   __device__ __forceinline__ Threshold find_threshold(uint32_t need) {
     return select::find_threshold<kThreads>(shared, need);
   }

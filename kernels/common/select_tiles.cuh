@@ -37,8 +37,9 @@ __device__ __forceinline__ uint32_t take_mark(uint32_t& marks) {
   return place;
 }
 
-// What a vector holds where the row has no score: below every score, so that no range of scores takes it in.
-constexpr float kNoScore = -kInfinity;
+// What a vector holds where the row has no score. It is finite and never above a score; that it is no member
+// of the row follows from its index, which is not below the row's count.
+constexpr float kNoScore = kLowestFinite;
 
 template <int kThreads, int kVectors>
 class ScoreTiles {
@@ -136,6 +137,15 @@ class ScoreTiles {
     return score;
   }
 
+  // Calls visit(score[4], index of score[0]) for every vector held, whether the row has it or not.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_place(Visit visit) const {
+    QSA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      visit(held_[v], first_index_of(vector_of(loaded_, v)));
+    }
+  }
+
   // As for_each_vector(), for the vectors of the tile that is held.
   template <class Visit>
   __device__ __forceinline__ void for_each_held(Visit visit) const {
@@ -159,6 +169,11 @@ class ScoreTiles {
       const uint32_t vector = vector_of(tile, v);
       if (vector < vectors_) {
         load_vector(vector, held_[v]);
+      } else {
+        QSA_UNROLL
+        for (uint32_t e = 0; e < kVectorScores; ++e) {
+          held_[v][e] = kNoScore;
+        }
       }
     }
     loaded_ = tile;

@@ -84,11 +84,10 @@ __device__ __forceinline__ uint32_t bin_shift(uint32_t span) {
   return bits > kBinBits ? bits - kBinBits : 0u;
 }
 
-__device__ __forceinline__ uint32_t coarse_bin(float score) {
-  int bits = __float_as_int(score) >> kCoarseShift;
-  bits = max(bits, kCoarseFirst);
-  bits = min(bits, kCoarseLast);
-  return static_cast<uint32_t>(bits - kCoarseFirst);
+// The bin of a score, counted from kCoarseFirst.
+__device__ __forceinline__ int32_t coarse_bin(float score) {
+  const int32_t bits = __float_as_int(score) >> kCoarseShift;
+  return min(max(bits, kCoarseFirst), kCoarseLast);
 }
 
 // The least score of a coarse bin.

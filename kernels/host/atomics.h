@@ -105,3 +105,16 @@ QSA_HOST_ATOMIC(atomicAdd, double, old + value)
 #undef QSA_HOST_ATOMIC
 #undef QSA_HOST_ATOMICS
 #undef QSA_HOST_ATOMIC_EXCHANGE
+
+namespace qsa {
+
+class SharedWords {
+ public:
+  QSA_HOST_INLINE explicit SharedWords(uint32_t* words) : words_(words) {}
+  QSA_HOST_INLINE void increment(int32_t index) const { atomicAdd(words_ + index, 1u); }
+
+ private:
+  uint32_t* words_;
+};
+
+}  // namespace qsa

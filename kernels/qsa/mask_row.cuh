@@ -46,14 +46,23 @@ class MaskRow {
     }
   }
 
-  // A comparison and a store under its predicate for every score: no branch.
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (has_whole_words()) {
-      for_each_above(scores, bar, [&](int32_t block) { set_word(block); });
-    } else {
-      for_each_above(scores, bar, [&](int32_t block) { set_bytes(block); });
+    if (!has_whole_words()) {
+      keep_marked(scores.marks_above(bar), scores);
+      return;
     }
+    // A comparison and a store under its predicate for every score: no branch.
+    const uint32_t ones = in_register(kFourOnes);
+    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        if (score[e] > bar) {
+          words[e] = ones;
+        }
+      }
+    });
   }
 
   // Clears one more chunk. One SM stores about 33 bytes a clock, so 64 KB of zeros last longer than the
@@ -102,16 +111,12 @@ class MaskRow {
  private:
   static constexpr int32_t kChunk = 16;
 
-  template <class Scores, class Set>
-  __device__ __forceinline__ void for_each_above(const Scores& scores, float bar, Set set) {
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      QSA_UNROLL
-      for (int32_t e = 0; e < static_cast<int32_t>(kVectorScores); ++e) {
-        if (score[e] > bar) {
-          set(static_cast<int32_t>(first_index) + e);
-        }
-      }
-    });
+  template <class Scores>
+  __device__ __forceinline__ void keep_marked(uint32_t marks, const Scores& scores) {
+    QSA_ROLLED
+    while (marks != 0) {
+      set_bytes(static_cast<int32_t>(scores.index_of_mark(take_mark(marks))));
+    }
   }
 
   // Whether the four bytes of every block are one aligned word.

@@ -169,7 +169,7 @@ __device__ __forceinline__ select::Lists<1>& list_of_one(select::Lists<kCtas>& l
   return reinterpret_cast<select::Lists<1>&>(lists.key[0]);
 }
 
-// Between them whatever fills the wait for the row's position: then the shared memory of every CTA is ready.
+// Tells the cluster that this CTA's shared memory is ready; whoever writes to another CTA's waits first.
 template <int kCtas>
 __device__ __forceinline__ void arrive_ready() {
   if constexpr (kCtas > 1) {
@@ -179,9 +179,7 @@ __device__ __forceinline__ void arrive_ready() {
 template <int kCtas>
 __device__ __forceinline__ void wait_ready() {
   if constexpr (kCtas > 1) {
-    cluster_wait();  // the bins, counters and lists of all CTAs are clear before anything is counted
-  } else {
-    __syncthreads();  // the bins, counters and lists are clear before anything is counted
+    cluster_wait();
   }
 }
 
@@ -206,18 +204,20 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   arrive_ready<kCtas>();
   output.clear_ends();
   output.overlap();
-  wait_ready<kCtas>();
+  __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
   const uint32_t blocks = blocks_in_part(plan, part, inputs);
   if (is_all_kept(plan, inputs)) {
+    wait_ready<kCtas>();
     trap_if_not_finite<kThreads>(scores_of_part, blocks,
                                  [&] { output.write(plan.kept_tokens - part.first_token); });
     return;
   }
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
   if (is_held_by_one<kCtas>(plan, inputs)) {
+    wait_ready<kCtas>();
     if (part.rank == 0) {
       select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
       select::select_first(team, scores, plan.keep, output);
@@ -294,12 +294,15 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::clear_lists<kThreads>(*lists);
   select::prepare_list(*kept);
   arrive_ready<kCtas>();
-  wait_ready<kCtas>();
+  __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   const bool is_alone = is_held_by_one<kCtas>(plan, inputs);
-  if (is_alone && part.rank > 0) {
-    return;
+  if (is_alone) {
+    wait_ready<kCtas>();
+    if (part.rank > 0) {
+      return;
+    }
   }
   const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
   if (part.rank == 0) {
