@@ -34,8 +34,7 @@ class MaskRow {
         lead_(min(tokens, static_cast<int32_t>(-reinterpret_cast<uintptr_t>(row) % kChunk))),
         chunk_(reinterpret_cast<uint4*>(row + lead_)),
         chunks_((tokens - lead_) / kChunk),
-        next_(static_cast<int32_t>(threadIdx.x)),
-        is_paired_(false) {}
+        next_(static_cast<int32_t>(threadIdx.x)) {}
 
   // What follows up to finish_overlap() is the engine's Output; an element is a block of four tokens.
   // Few blocks are kept one by one, so bytes, which serve every alignment, are as good as words.
@@ -47,37 +46,20 @@ class MaskRow {
     }
   }
 
-  // Must come before overlap() and keep_above(). Where vectors of scores and chunks of the mask fall
-  // together, a chunk of the row's blocks is written once, as a whole, and only the others are cleared.
-  // (Words over zeros took 1,000 clocks more where a quarter of the blocks or more is kept.)
-  template <class Scores>
-  __device__ __forceinline__ void begin(const Scores& scores) {
-    const int32_t scores_lead = static_cast<int32_t>(scores.lead());
-    const uintptr_t first_vector = reinterpret_cast<uintptr_t>(row_) - kBlockTokens * scores.lead();
-    is_paired_ = first_vector % kChunk == 0;
-    if (is_paired_) {
-      next_ += static_cast<int32_t>(scores.vectors()) - (scores_lead > 0 ? 1 : 0);
-    }
-  }
-
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (!is_paired_) {
+    if (!has_whole_words()) {
       keep_marked(scores.marks_above(bar), scores);
       return;
     }
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      const int32_t begin = static_cast<int32_t>(kBlockTokens * first_index);
-      uint4* const chunk = reinterpret_cast<uint4*>(row_ + begin);
-      if (static_cast<uint32_t>(begin - lead_) < static_cast<uint32_t>(kChunk * chunks_)) {
-        *chunk = make_uint4(ones_above(score[0], bar), ones_above(score[1], bar), ones_above(score[2], bar),
-                            ones_above(score[3], bar));
-      } else {
-        QSA_UNROLL
-        for (uint32_t e = 0; e < kVectorScores; ++e) {
-          if (score[e] > bar) {
-            keep(first_index + e);
-          }
+    // A comparison and a store under its predicate for every score: no branch.
+    const uint32_t ones = in_register(kFourOnes);
+    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        if (score[e] > bar) {
+          words[e] = ones;
         }
       }
     });
@@ -133,12 +115,8 @@ class MaskRow {
   __device__ __forceinline__ void keep_marked(uint32_t marks, const Scores& scores) {
     QSA_ROLLED
     while (marks != 0) {
-      keep(scores.index_of_mark(take_mark(marks)));
+      set_bytes(static_cast<int32_t>(scores.index_of_mark(take_mark(marks))));
     }
-  }
-
-  __device__ __forceinline__ static uint32_t ones_above(float score, float bar) {
-    return score > bar ? kFourOnes : 0u;
   }
 
   // Whether the four bytes of every block are one aligned word.
@@ -185,7 +163,6 @@ class MaskRow {
   uint4* chunk_;    // the first whole chunk
   int32_t chunks_;  // whole chunks of 16 bytes from there on
   int32_t next_;    // the next chunk of this thread's to clear
-  bool is_paired_;  // a vector of scores is a chunk
 };
 
 }  // namespace qsa

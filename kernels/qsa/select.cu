@@ -203,6 +203,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::clear_lists<kThreads>(*lists);
   arrive_ready<kCtas>();
   output.clear_ends();
+  output.overlap();
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
@@ -215,7 +216,6 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
-  output.begin(scores);
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
