@@ -67,9 +67,8 @@ struct ClusterTeam {
     return combine_found(exchange.contents, kCtas);
   }
 
-  __device__ __forceinline__ void list(float score, uint32_t index) {
+  __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
     const uint64_t key = key_of(score, first + index);
-    const uint32_t place = atomicAdd(&shared.listed, 1u);
     QSA_UNROLL
     for (uint32_t cta = 0; cta < kCtas; ++cta) {
       map_shared_rank(&lists, cta)->key[rank][place] = key;
@@ -79,7 +78,8 @@ struct ClusterTeam {
   template <class Output>
   __device__ QSA_PASS void keep_listed(uint32_t need, Output& output) {
     cluster_sync();  // all lists are complete before any of them is ranked
-    rank_listed<kThreads>(lists, rank, need, [&](uint32_t index) { output.keep(index - first); });
+    rank_listed<kThreads>(lists, rank, shared.listed, need,
+                          [&](uint32_t index) { output.keep(index - first); });
   }
 
   // The Team of what this CTA decides by itself. Its list is the CTA's own.

@@ -206,6 +206,33 @@ struct Sieve {
   static constexpr float kLeastRoom = 1.1754943508e-38f;
 };
 
+// Lists those elements of a vector that `inside` says, 4 bits of which the first is element 0's. A warp
+// claims the places of all its lanes at once. All its lanes call it.
+template <class Team>
+__device__ __forceinline__ void list_vector(Team& team, const float (&score)[kVectorScores],
+                                            uint32_t first_index, const bool (&inside)[kVectorScores]) {
+  const uint32_t lower_lanes = (1u << lane_index()) - 1u;
+  uint32_t before[kVectorScores];
+  uint32_t total = 0;
+  QSA_UNROLL
+  for (uint32_t e = 0; e < kVectorScores; ++e) {
+    const uint32_t lanes = __ballot_sync(kAllLanes, inside[e]);
+    before[e] = total + static_cast<uint32_t>(__popc(lanes & lower_lanes));
+    total += static_cast<uint32_t>(__popc(lanes));
+  }
+  uint32_t begin = 0;
+  if (lane_index() == 0) {
+    begin = atomicAdd(&team.shared.listed, total);
+  }
+  begin = __shfl_sync(kAllLanes, begin, 0);
+  QSA_UNROLL
+  for (uint32_t e = 0; e < kVectorScores; ++e) {
+    if (inside[e]) {
+      team.list(begin + before[e], score[e], first_index + e);
+    }
+  }
+}
+
 // Last pass: keeps what stands before the window and lists what lies inside, in any order.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& scores, Output& output) {
@@ -214,20 +241,28 @@ __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& score
     output.keep_above(scores, window.highest);
     scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
       // Few vectors get past this test, so what follows it may be long.
-      if (sieve.may_hold(score)) {
+      if (__any_sync(kAllLanes, sieve.may_hold(score))) {
+        bool inside[kVectorScores];
         QSA_UNROLL
         for (uint32_t e = 0; e < kVectorScores; ++e) {
-          const uint32_t index = first_index + e;
-          if (window.holds(score[e])) {
-            if (index < window.first) {
-              output.keep(index);
-            } else if (window.spans(index)) {
-              team.list(score[e], index);
-            }
-          }
+          inside[e] = window.holds(score[e]) && window.spans(first_index + e);
         }
+        list_vector(team, score, first_index, inside);
       }
     });
+  });
+}
+
+// Keeps what stands before a window of equal scores by its index alone. [select.ties-ascending]
+template <class Scores, class Output>
+__device__ QSA_PASS void keep_preceding(const Window& window, Scores& scores, Output& output) {
+  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
+    QSA_UNROLL
+    for (uint32_t e = 0; e < kVectorScores; ++e) {
+      if (score[e] == window.highest && first_index + e < window.first) {
+        output.keep(first_index + e);
+      }
+    }
   });
 }
 
@@ -242,6 +277,9 @@ __device__ QSA_PASS void keep_ties(Team& team, Window& window, Scores& scores, O
     __syncthreads();  // the bins are zero before anything is counted
   }
   collect(alone, window, scores, output);
+  if (window.first > 0) {
+    keep_preceding(window, scores, output);
+  }
   alone.keep_listed(window.need, output);
 }
 
