@@ -53,6 +53,8 @@ class ScoreTiles {
         loaded_(kNone) {}
 
   __device__ __forceinline__ uint32_t count() const { return count_; }
+  __device__ __forceinline__ uint32_t lead() const { return lead_; }
+  __device__ __forceinline__ uint32_t vectors() const { return vectors_; }
 
   // Calls visit(score[4], index of score[0]) for every vector of the row. Indices are modulo 2^32: an element
   // belongs to the row if and only if its index is below count().
@@ -164,19 +166,20 @@ class ScoreTiles {
 
   // All reads of a tile are under way before the first is waited for.
   __device__ __forceinline__ void load(uint32_t tile) {
+    loaded_ = tile;
+    if (lead_ == 0 && kVectorScores * kTileVectors <= count_ - kVectorScores * kTileVectors * tile) {
+      // The whole tile lies in the row, as most do: nothing to test for each vector.
+      const float4* const at = reinterpret_cast<const float4*>(scores_) + vector_of(tile, 0);
+      QSA_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        hold(v, __ldg(at + v * kThreads));
+      }
+      return;
+    }
     QSA_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const uint32_t vector = vector_of(tile, v);
-      if (vector < vectors_) {
-        load_vector(vector, held_[v]);
-      } else {
-        QSA_UNROLL
-        for (uint32_t e = 0; e < kVectorScores; ++e) {
-          held_[v][e] = kNoScore;
-        }
-      }
+      load_vector(vector_of(tile, v), v);
     }
-    loaded_ = tile;
   }
 
   // Consecutive threads hold consecutive vectors.
@@ -189,22 +192,25 @@ class ScoreTiles {
     return vector * kVectorScores - lead_;
   }
 
-  __device__ __forceinline__ void load_vector(uint32_t vector, float (&into)[kVectorScores]) const {
+  __device__ __forceinline__ void load_vector(uint32_t vector, int v) {
     const uint32_t first = first_index_of(vector);
-    // Signed, so that the four scores are addressed from one register.
-    const float* const at = scores_ + static_cast<int32_t>(first);
     if (is_whole(first)) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(at));
-      into[0] = four.x;
-      into[1] = four.y;
-      into[2] = four.z;
-      into[3] = four.w;
+      // Signed, so that the four scores are addressed from one register.
+      hold(v, __ldg(reinterpret_cast<const float4*>(scores_ + static_cast<int32_t>(first))));
     } else {
       QSA_UNROLL
       for (uint32_t e = 0; e < kVectorScores; ++e) {
-        into[e] = first + e < count_ ? __ldg(at + e) : kNoScore;
+        const uint32_t index = first + e;
+        held_[v][e] = index < count_ ? __ldg(scores_ + index) : kNoScore;
       }
     }
+  }
+
+  __device__ __forceinline__ void hold(int v, const float4& four) {
+    held_[v][0] = four.x;
+    held_[v][1] = four.y;
+    held_[v][2] = four.z;
+    held_[v][3] = four.w;
   }
 
   const float* scores_;

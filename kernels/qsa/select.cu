@@ -193,7 +193,9 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
-  MaskRow<kThreads> output(mask + row * inputs.tokens + part.first_token, part.tokens);
+  // Where a thread holds few scores, many of them are kept.
+  MaskRow<kThreads, kCtas == 1 && kVectors <= 2> output(mask + row * inputs.tokens + part.first_token,
+                                                        part.tokens);
   if (!is_live) {
     output.write(0);
     return;
@@ -203,7 +205,6 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::clear_lists<kThreads>(*lists);
   arrive_ready<kCtas>();
   output.clear_ends();
-  output.overlap();
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
@@ -216,6 +217,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
+  output.begin(scores);
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
@@ -417,26 +419,34 @@ int32_t spread(const Launch& launch, SelectInputs inputs, void* stream) {
 
 // The launch table: threads a CTA, vectors of four scores a thread holds, CTAs a row. Their product times
 // four is the longest row, in blocks, that is read once; longer rows are served by the same code, reading
-// them again. The CPU build is one of these with small parts: its time is that of the barriers, and every
-// path is reached from 256 threads with two vectors (parts above 2,048 blocks are read again).
+// them again. It is chosen by what is known when a launch is captured and never by a live length. A build
+// with QSA_SELECT_THREADS has one shape; it may name QSA_SELECT_VECTORS and QSA_SELECT_CTAS too.
+#ifndef QSA_SELECT_VECTORS
+#define QSA_SELECT_VECTORS 8
+#endif
+#ifndef QSA_SELECT_CTAS
+#define QSA_SELECT_CTAS 1
+#endif
+
 template <class Launch>
 int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stream) {
   const int64_t most_blocks = inputs.tokens / static_cast<int32_t>(kBlockTokens);
-  const int64_t rows = inputs.row_count;
-  const bool has_clusters = compute_capability() >= 90;
   if (most_blocks <= inputs.budget_blocks) {
     return launch.run_short(inputs, stream);
   }
 #if QSA_HOST
-  if (has_clusters && most_blocks > 4096 && rows <= 2) {
-    return spread<256, 2, 4>(launch, inputs, stream);
+  // Small CTAs, whose barriers cost little time, and every path of the table below: chunks in pairs with
+  // vectors, words over zeros, rows read again, clusters.
+  if (compute_capability() >= 90 && most_blocks > 4096 && inputs.row_count <= 2) {
+    return spread<128, 2, 4>(launch, inputs, stream);
   }
-  return spread<256, 2, 1>(launch, inputs, stream);
+  return most_blocks <= 1024 ? spread<128, 2, 1>(launch, inputs, stream)
+                             : spread<128, 4, 1>(launch, inputs, stream);
 #elif defined(QSA_SELECT_THREADS)
-  (void)rows;
-  (void)has_clusters;
   return spread<QSA_SELECT_THREADS, QSA_SELECT_VECTORS, QSA_SELECT_CTAS>(launch, inputs, stream);
 #else
+  const int64_t rows = inputs.row_count;
+  const bool has_clusters = compute_capability() >= 90;
   if (most_blocks <= 1024) {
     return spread<256, 1, 1>(launch, inputs, stream);
   }
@@ -448,9 +458,9 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
       return spread<512, 1, 8>(launch, inputs, stream);
     }
     if (most_blocks <= 65536) {
-      return spread<512, 2, 16>(launch, inputs, stream);
+      return spread<512, 4, 8>(launch, inputs, stream);
     }
-    return spread<512, 8, 16>(launch, inputs, stream);
+    return spread<1024, 8, 8>(launch, inputs, stream);
   }
   if (most_blocks <= 16384) {
     return spread<512, 8, 1>(launch, inputs, stream);
