@@ -299,7 +299,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  const bool is_alone = is_held_by_one<kCtas>(plan, inputs);
+  // One CTA writes a list that needs no search, wherever the row's blocks lie.
+  const bool is_alone = is_held_by_one<kCtas>(plan, inputs) || is_all_kept(plan, inputs);
   if (is_alone) {
     wait_ready<kCtas>();
     if (part.rank > 0) {
@@ -437,7 +438,7 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
 #if QSA_HOST
   // Small CTAs, whose barriers cost little time, and every path of the table below: chunks in pairs with
   // vectors, words over zeros, rows read again, clusters.
-  if (compute_capability() >= 90 && most_blocks > 4096 && inputs.row_count <= 2) {
+  if (compute_capability() >= 90 && most_blocks > 1600 && inputs.row_count <= 2) {
     return spread<128, 2, 4>(launch, inputs, stream);
   }
   return most_blocks <= 1024 ? spread<128, 2, 1>(launch, inputs, stream)
