@@ -9,7 +9,7 @@
 //   QSA_TRAP("reason")    ends the launch; on a GPU the context is lost
 //   QSA_HOST              1 for the CPU, 0 for a GPU
 //   qsa::add_from_lane_above(value, step)    one step of a sum over a warp's lanes from the caller's up
-//   qsa::SharedWords(p).increment(i)    counts in words of shared memory; qsa::in_register(value)
+//   qsa::SharedWords(p, first).increment(i)    counts in words of shared memory; qsa::in_register(v)
 //   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
 //   qsa::map_shared_rank(p, rank)
 //   qsa::async_copy16(shared, global) async_copy_commit() async_copy_wait<groups left>()
@@ -120,12 +120,12 @@ __device__ __forceinline__ uint32_t in_register(uint32_t value) {
 // for every access, at three instructions where a cluster is possible; this holds it in a register.
 class SharedWords {
  public:
-  __device__ __forceinline__ explicit SharedWords(const uint32_t* words)
-      : address_(in_register(static_cast<uint32_t>(__cvta_generic_to_shared(words)))) {}
-  // Adds one to words[index] atomically. Any pointer that `index` brings back into the words will do.
-  __device__ __forceinline__ void increment(int32_t index) const {
-    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address_ + 4u * static_cast<uint32_t>(index))
-                 : "memory");
+  // `words` are those from index `first` on.
+  __device__ __forceinline__ SharedWords(const uint32_t* words, uint32_t first)
+      : address_(in_register(static_cast<uint32_t>(__cvta_generic_to_shared(words)) - 4u * first)) {}
+  // Adds one to the word of that index, atomically.
+  __device__ __forceinline__ void increment(uint32_t index) const {
+    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address_ + 4u * index) : "memory");
   }
 
  private:

@@ -11,18 +11,18 @@
 //
 // The caller's parts are two template arguments:
 //   Scores   like ScoreTiles
-//   Output   keep(index)                 keeps one element; called by any one thread
-//            keep_above(scores, bar)     keeps the elements of the tile held whose score is above `bar`
-//            keep_marked(scores, marks)  keeps the marked elements of the tile held, few as a rule
-//            overlap()                   once a vector in the first pass: work to hide behind the histogram
-//            finish_overlap()            ends that work; what it wrote is ordered before every element kept
+//   Output   keep(index)              keeps one element; called by any one thread
+//            keep_above(scores, bar)  keeps the elements of the tile held whose score is above `bar`
+//            overlap()                once a vector in the first pass: work to hide behind the histogram
+//            finish_overlap()         ends that work; what it wrote is ordered before every element kept
 // All but keep() and overlap() are called by all threads of the CTA together. Every kept element is kept
 // once, in any order, by the CTA that holds it.
 //
 // Loops that hold a barrier or a warp collective end by values that every thread reads from the same shared
 // words between the same two barriers, so all threads leave them together. [select.every-thread-agrees]
 //
-// Team below says what differs between one CTA and a cluster: select_cluster.cuh has the cluster's.
+// A Team is what differs between one CTA and a cluster: LocalTeam in select_list.cuh, and ClusterTeam in
+// select_cluster.cuh.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ namespace select {
 // First pass: counts every score of the row, and traps if one is not finite.
 template <class Scores, class Output>
 __device__ QSA_PASS void count_coarse(Scores& scores, Workspace& shared, Output& output) {
-  const SharedWords bins(shared.bins - kCoarseFirst);
+  const SharedWords bins(shared.bins, kCoarseFirst);
   float probe = 0.0f;
   scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t) {
     // First, because the scores are still on their way.

@@ -53,8 +53,6 @@ class ScoreTiles {
         loaded_(kNone) {}
 
   __device__ __forceinline__ uint32_t count() const { return count_; }
-  __device__ __forceinline__ uint32_t lead() const { return lead_; }
-  __device__ __forceinline__ uint32_t vectors() const { return vectors_; }
 
   // Calls visit(score[4], index of score[0]) for every vector of the row. Indices are modulo 2^32: an element
   // belongs to the row if and only if its index is below count().

@@ -85,9 +85,9 @@ __device__ __forceinline__ uint32_t bin_shift(uint32_t span) {
 }
 
 // The bin of a score, counted from kCoarseFirst.
-__device__ __forceinline__ int32_t coarse_bin(float score) {
+__device__ __forceinline__ uint32_t coarse_bin(float score) {
   const int32_t bits = __float_as_int(score) >> kCoarseShift;
-  return min(max(bits, kCoarseFirst), kCoarseLast);
+  return static_cast<uint32_t>(min(max(bits, kCoarseFirst), kCoarseLast));
 }
 
 // The least score of a coarse bin.

@@ -108,13 +108,15 @@ QSA_HOST_ATOMIC(atomicAdd, double, old + value)
 
 namespace qsa {
 
+// Words that threads count in together, those from index `first` on.
 class SharedWords {
  public:
-  QSA_HOST_INLINE explicit SharedWords(uint32_t* words) : words_(words) {}
-  QSA_HOST_INLINE void increment(int32_t index) const { atomicAdd(words_ + index, 1u); }
+  QSA_HOST_INLINE SharedWords(uint32_t* words, uint32_t first) : words_(words), first_(first) {}
+  QSA_HOST_INLINE void increment(uint32_t index) const { atomicAdd(words_ + (index - first_), 1u); }
 
  private:
   uint32_t* words_;
+  uint32_t first_;
 };
 
 }  // namespace qsa

@@ -25,10 +25,7 @@ __device__ __forceinline__ uint32_t leading_ones(int32_t ones) {
   return ones >= 4 ? kFourOnes : kFourOnes >> (8 * (4 - ones));
 }
 
-// With kPairs a chunk of the row's blocks is written once, from the vector of scores that it belongs to, and
-// only the other chunks are cleared: one store of 16 bytes instead of up to four of one word, where many are
-// kept.
-template <int kThreads, bool kPairs = false>
+template <int kThreads>
 class MaskRow {
  public:
   __device__ __forceinline__ MaskRow(uint8_t* row, int32_t tokens)
@@ -37,8 +34,7 @@ class MaskRow {
         lead_(min(tokens, static_cast<int32_t>(-reinterpret_cast<uintptr_t>(row) % kChunk))),
         chunk_(reinterpret_cast<uint4*>(row + lead_)),
         chunks_((tokens - lead_) / kChunk),
-        next_(static_cast<int32_t>(threadIdx.x)),
-        is_paired_(false) {}
+        next_(static_cast<int32_t>(threadIdx.x)) {}
 
   // What follows up to finish_overlap() is the engine's Output; an element is a block of four tokens.
   // Few blocks are kept one by one, so bytes, which serve every alignment, are as good as words.
@@ -50,26 +46,23 @@ class MaskRow {
     }
   }
 
-  // Must come before overlap() and keep_above(). Vectors of scores and chunks of the mask are pairs where
-  // they lie on 16-byte boundaries together.
-  template <class Scores>
-  __device__ __forceinline__ void begin(const Scores& scores) {
-    const uint32_t lead = scores.lead();
-    is_paired_ = kPairs && (reinterpret_cast<uintptr_t>(row_) - kBlockTokens * lead) % kChunk == 0;
-    if (is_paired_) {
-      next_ += static_cast<int32_t>(scores.vectors() - (lead > 0 ? 1u : 0u));
-    }
-  }
-
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (is_paired_) {
-      write_pairs(scores, bar);
-    } else if (has_whole_words() && !kPairs) {
-      write_words(scores, bar);
-    } else {
+    if (!has_whole_words()) {
       keep_marked(scores.marks_above(bar), scores);
+      return;
     }
+    // A comparison and a store under its predicate for every score: no branch.
+    const uint32_t ones = in_register(kFourOnes);
+    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        if (score[e] > bar) {
+          words[e] = ones;
+        }
+      }
+    });
   }
 
   // Clears one more chunk. One SM stores about 33 bytes a clock, so 64 KB of zeros last longer than the
@@ -118,49 +111,11 @@ class MaskRow {
  private:
   static constexpr int32_t kChunk = 16;
 
-  // A comparison and a store under its predicate for every score: no branch.
-  template <class Scores>
-  __device__ __forceinline__ void write_words(const Scores& scores, float bar) {
-    const uint32_t ones = in_register(kFourOnes);
-    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
-      QSA_UNROLL
-      for (uint32_t e = 0; e < kVectorScores; ++e) {
-        if (score[e] > bar) {
-          words[e] = ones;
-        }
-      }
-    });
-  }
-
-  template <class Scores>
-  __device__ __forceinline__ void write_pairs(const Scores& scores, float bar) {
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      const int32_t begin = static_cast<int32_t>(kBlockTokens * first_index);
-      if (static_cast<uint32_t>(begin - lead_) < static_cast<uint32_t>(kChunk * chunks_)) {
-        *reinterpret_cast<uint4*>(row_ + begin) =
-            make_uint4(ones_above(score[0], bar), ones_above(score[1], bar), ones_above(score[2], bar),
-                       ones_above(score[3], bar));
-      } else {
-        QSA_UNROLL
-        for (uint32_t e = 0; e < kVectorScores; ++e) {
-          if (score[e] > bar) {
-            keep(first_index + e);
-          }
-        }
-      }
-    });
-  }
-
-  __device__ __forceinline__ static uint32_t ones_above(float score, float bar) {
-    return score > bar ? kFourOnes : 0u;
-  }
-
   template <class Scores>
   __device__ __forceinline__ void keep_marked(uint32_t marks, const Scores& scores) {
     QSA_ROLLED
     while (marks != 0) {
-      keep(scores.index_of_mark(take_mark(marks)));
+      set_bytes(static_cast<int32_t>(scores.index_of_mark(take_mark(marks))));
     }
   }
 
@@ -208,7 +163,6 @@ class MaskRow {
   uint4* chunk_;    // the first whole chunk
   int32_t chunks_;  // whole chunks of 16 bytes from there on
   int32_t next_;    // the next chunk of this thread's to clear
-  bool is_paired_;  // a vector of scores is a chunk
 };
 
 }  // namespace qsa

@@ -31,11 +31,12 @@
 //            nothing                                                        [select.prefix-only]
 //            Offsets into scores, mask and ids are 64-bit                   [select.offsets-64-bit]
 // Numerics   comparisons only, so every launch shape gives the same bits    [select.deterministic]
-// Launch     a CTA a row. The shape follows the capacities (tokens, row_count); the time of a row follows its
+// Launch     a CTA a row, or a cluster of CTAs where rows are few and long and the device has clusters. The
+//            shape follows the capacities (tokens, row_count) and the device; the time of a row follows its
 //            own position, apart from the zeros that `tokens` asks for      [select.capacity-and-length]
 //            A row may be longer than a CTA's registers hold                [select.long-rows]
 //            A row of at most budget / 4 blocks is written without a search [select.all-kept]
-// Scratch    static shared memory only: 9.4 KiB, with ids 13.4 KiB.
+// Scratch    static shared memory only: 9.7 KiB a CTA and with ids 13.7, in a cluster of eight 18.8 and 22.8.
 // Not for    more than one sequence a call.
 
 #include "common/portability.cuh"
@@ -45,129 +46,10 @@
 #include "common/select_tiles.cuh"
 #include "common/status.h"
 #include "qsa/mask_row.cuh"
+#include "qsa/select_row.cuh"
 
 namespace qsa {
 namespace {
-
-constexpr int64_t kMostBudget = 2048;
-static_assert(kMostBudget / kBlockTokens == select::kMostKept, "a row's kept blocks fit the list");
-
-struct SelectInputs {
-  const float* scores;
-  const int32_t* rows;
-  const int32_t* live_rows;
-  int32_t row_count;
-  int32_t tokens;
-  int64_t score_cols;
-  uint32_t budget_blocks;
-  uint32_t part_blocks;  // blocks of a row that are one CTA's
-};
-
-// What a position fixes about its row.
-struct RowPlan {
-  uint32_t blocks;
-  uint32_t keep;
-  int32_t tail_begin;
-  int32_t tail;         // tokens
-  int32_t kept_tokens;  // of the kept blocks and the tail
-};
-
-// [select.row-range-traps]
-__device__ __forceinline__ void trap_if_out_of_range(int32_t position, int32_t tokens) {
-  if (position < 0 || position >= tokens) {
-    QSA_TRAP("a row's position is outside 0 .. tokens - 1");
-  }
-}
-
-__device__ __forceinline__ RowPlan plan_row(int32_t position, const SelectInputs& inputs) {
-  const uint32_t visible = static_cast<uint32_t>(position) + 1u;
-  RowPlan plan;
-  plan.blocks = visible / kBlockTokens;
-  plan.keep = min(inputs.budget_blocks, plan.blocks);
-  plan.tail_begin = static_cast<int32_t>(kBlockTokens * plan.blocks);
-  plan.tail = static_cast<int32_t>(visible % kBlockTokens);
-  plan.kept_tokens = static_cast<int32_t>(kBlockTokens * plan.keep) + plan.tail;
-  return plan;
-}
-
-// [select.live-rows] Tested before anything else of the row is read.
-__device__ __forceinline__ bool is_padding(int64_t row, const SelectInputs& inputs) {
-  return inputs.live_rows != nullptr && row >= __ldg(inputs.live_rows);
-}
-
-// The row's position, on its way before anything else is computed; nothing of a padding row is read.
-__device__ __forceinline__ int32_t position_of(int64_t row, bool is_live, const SelectInputs& inputs) {
-  return is_live ? __ldg(inputs.rows + row) : 0;
-}
-
-// [select.non-finite-traps] for a row within the budget, whose scores nothing else looks at.
-// `meanwhile` is done while the scores are on their way.
-template <int kThreads, class Meanwhile>
-__device__ __forceinline__ void trap_if_not_finite(const float* scores, uint32_t count, Meanwhile meanwhile) {
-  constexpr uint32_t kReads = (select::kMostKept + kThreads - 1) / kThreads;
-  float score[kReads];
-  QSA_UNROLL
-  for (uint32_t i = 0; i < kReads; ++i) {
-    const uint32_t index = i * kThreads + threadIdx.x;
-    score[i] = index < count ? __ldg(scores + index) : 0.0f;
-  }
-  meanwhile();
-  float probe = 0.0f;
-  QSA_UNROLL
-  for (uint32_t i = 0; i < kReads; ++i) {
-    probe = finite_probe(score[i], probe);
-  }
-  if (met_non_finite(probe)) {
-    QSA_TRAP("a score inside the row's prefix is not finite");
-  }
-}
-
-// [select.all-kept] A row within the budget keeps everything: nothing to compare, only to check.
-__device__ __forceinline__ bool is_all_kept(const RowPlan& plan, const SelectInputs& inputs) {
-  return plan.blocks <= inputs.budget_blocks;
-}
-
-// The part of a row that is one CTA's: the same for every position, so that its mask can be cleared before
-// the position is known.
-struct Part {
-  uint32_t rank;
-  uint32_t first_block;
-  int32_t first_token;
-  int32_t tokens;
-};
-
-template <int kCtas>
-__device__ __forceinline__ Part part_of(const SelectInputs& inputs) {
-  Part part;
-  part.rank = kCtas == 1 ? 0u : cluster_rank();
-  part.first_block = part.rank * inputs.part_blocks;
-  const int64_t part_tokens = static_cast<int64_t>(kBlockTokens) * inputs.part_blocks;
-  const int64_t begin = min(part.rank * part_tokens, static_cast<int64_t>(inputs.tokens));
-  const bool is_last = part.rank == kCtas - 1u;
-  const int64_t end = is_last ? inputs.tokens : min(begin + part_tokens, static_cast<int64_t>(inputs.tokens));
-  part.first_token = static_cast<int32_t>(begin);
-  part.tokens = static_cast<int32_t>(end - begin);
-  return part;
-}
-
-// Blocks of the row in this part.
-__device__ __forceinline__ uint32_t blocks_in_part(const RowPlan& plan, const Part& part,
-                                                   const SelectInputs& inputs) {
-  const uint32_t from_here = plan.blocks > part.first_block ? plan.blocks - part.first_block : 0u;
-  return min(from_here, inputs.part_blocks);
-}
-
-// Whether the first CTA holds the whole row; it then needs none of the others. [select.capacity-and-length]
-template <int kCtas>
-__device__ __forceinline__ bool is_held_by_one(const RowPlan& plan, const SelectInputs& inputs) {
-  return kCtas == 1 || plan.blocks <= inputs.part_blocks;
-}
-
-// The first list, of a CTA that needs no other.
-template <int kCtas>
-__device__ __forceinline__ select::Lists<1>& list_of_one(select::Lists<kCtas>& lists) {
-  return reinterpret_cast<select::Lists<1>&>(lists.key[0]);
-}
 
 // Tells the cluster that this CTA's shared memory is ready; whoever writes to another CTA's waits first.
 template <int kCtas>
@@ -193,9 +75,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
-  // Where a thread holds few scores, many of them are kept.
-  MaskRow<kThreads, kCtas == 1 && kVectors <= 2> output(mask + row * inputs.tokens + part.first_token,
-                                                        part.tokens);
+  MaskRow<kThreads> output(mask + row * inputs.tokens + part.first_token, part.tokens);
   if (!is_live) {
     output.write(0);
     return;
@@ -205,6 +85,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::clear_lists<kThreads>(*lists);
   arrive_ready<kCtas>();
   output.clear_ends();
+  output.overlap();
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
@@ -217,7 +98,6 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
-  output.begin(scores);
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
@@ -436,8 +316,8 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
     return launch.run_short(inputs, stream);
   }
 #if QSA_HOST
-  // Small CTAs, whose barriers cost little time, and every path of the table below: chunks in pairs with
-  // vectors, words over zeros, rows read again, clusters.
+  // Small CTAs, whose barriers cost little time, and every path of the table below: scores read again, chosen
+  // from registers or not, and clusters.
   if (compute_capability() >= 90 && most_blocks > 1600 && inputs.row_count <= 2) {
     return spread<128, 2, 4>(launch, inputs, stream);
   }
@@ -448,24 +328,33 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
 #else
   const int64_t rows = inputs.row_count;
   const bool has_clusters = compute_capability() >= 90;
+  // What follows was measured on one H200, in us, warm, with the mask written: blocks x rows, then threads,
+  // vectors, CTAs.
+  // 513 x 1: 256,1,1 2.18; 512,1,1 2.43.
   if (most_blocks <= 1024) {
     return spread<256, 1, 1>(launch, inputs, stream);
   }
+  // 2048 x 1: 512,1,1 2.50; 256,8,1 3.26.
   if (most_blocks <= 2048) {
     return spread<512, 1, 1>(launch, inputs, stream);
   }
   if (has_clusters && 8 * rows <= multiprocessor_count()) {
+    // 16384 x 1: 512,1,8 4.16; 512,2,4 4.45; 1024,4,1 4.98. 16384 x 8: 4.40; 4.51; 5.39.
     if (most_blocks <= 16384) {
       return spread<512, 1, 8>(launch, inputs, stream);
     }
+    // 65536 x 1: 512,4,8 5.57; 1024,2,8 5.71; 512,2,16 5.86. Eight CTAs are what every device with clusters
+    // can launch.
     if (most_blocks <= 65536) {
       return spread<512, 4, 8>(launch, inputs, stream);
     }
     return spread<1024, 8, 8>(launch, inputs, stream);
   }
+  // 16384 x 64: 512,8,1 5.73; 1024,4,1 5.60; 512,4,2 5.97. 16384 x 2048: 78.2; 88.2.
   if (most_blocks <= 16384) {
     return spread<512, 8, 1>(launch, inputs, stream);
   }
+  // 65536 x 64: 11.4.
   if (has_clusters && 2 * rows <= multiprocessor_count()) {
     return spread<1024, 8, 2>(launch, inputs, stream);
   }

@@ -118,24 +118,24 @@ def _rows_read_again() -> Iterator[Case]:
             schedules=ONE_SCHEDULE,
             compute_capability=80,
         )
-    # A stride of no whole vector keeps chunks and vectors apart; with one they are pairs.
+    # Vectors of scores and chunks of the mask on the same boundaries, and on others.
     yield ragged_rows(
-        "shifted-chunks",
+        "on-other-boundaries",
         (2399, 2203, 2398, 2397),
         ("score-stride", "every-byte-written"),
         tokens=2400,
         score_cols=601,
         budget=1024,
-        family="paired",
+        family="boundaries",
         schedules=FEW_SCHEDULES,
     )
     yield ragged_rows(
-        "pairs",
+        "on-one-boundary",
         (2403, 2203, 2402, 2401),
         ("score-stride", "every-byte-written"),
         tokens=2404,
         score_cols=601,
         budget=1024,
-        family="paired",
+        family="boundaries",
         schedules=FEW_SCHEDULES,
     )
