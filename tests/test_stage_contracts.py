@@ -126,6 +126,7 @@ def test_every_element_type_has_a_spelling_in_c() -> None:
 
 def test_status_codes_are_the_headers_wherever_python_names_them() -> None:
     header = (resources.tree_root() / "kernels/common/status.h").read_text()
+    header += (resources.tree_root() / "kernels/include/qsa.h").read_text()
     codes = {
         name: int(value)
         for name, value in re.findall(r"^#define QSA_(\w+) (\d+)\b", header, re.MULTILINE)

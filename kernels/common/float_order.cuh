@@ -11,6 +11,8 @@ namespace qsa {
 
 constexpr float kLargestFinite = 3.402823466e+38f;
 constexpr float kLowestFinite = -kLargestFinite;
+constexpr float kLeastPositive = 1.401298464e-45f;
+constexpr float kInfinity = __builtin_huge_valf();
 
 // An unsigned integer that is ordered as the score is: sign and magnitude become an offset from 2^31. Both
 // zeros have the same one, and every integer between two of them belongs to a score, so a range of integers

@@ -39,6 +39,7 @@ from qsa_bench.stages._qsa_select_cases import (
 )
 from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
 from qsa_bench.stages._qsa_select_interface import INTERFACE
+from qsa_bench.stages._qsa_select_paths import paths_of_select
 from qsa_bench.stages._qsa_select_sweep import SWEEP
 from qsa_bench.stages.base import Capture, Case, Outputs, Stage
 
@@ -211,6 +212,7 @@ def cases(golden: Golden | None) -> Sequence[Case]:
     return [
         *(_golden_cases(golden) if golden is not None else ()),
         *families_of_select(),
+        *paths_of_select(),
         *traps_of_select(),
         *refusals_of_select(),
     ]
