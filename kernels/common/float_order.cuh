@@ -30,15 +30,6 @@ __device__ __forceinline__ float from_ordered_bits(uint32_t ordered) {
   return __uint_as_float(negative ? 0u - ordered : ordered - 0x80000000u);
 }
 
-// Whether element a stands before element b. Comparing as floats makes the two zeros equal.
-__device__ __forceinline__ bool stands_before(float score_a, uint32_t index_a, float score_b,
-                                              uint32_t index_b) {
-  if (score_a == score_b) {
-    return index_a < index_b;
-  }
-  return score_a > score_b;
-}
-
 // Stays zero until it has met an infinity or a NaN, and is a NaN from then on: 0 * inf and 0 * NaN are NaN.
 // One multiply-add runs on the pipe that selection leaves idle; integer tests of the exponent would not.
 __device__ __forceinline__ float finite_probe(float score, float probe) {

@@ -85,22 +85,27 @@ __device__ __forceinline__ void trap_if_not_finite(const float* scores, int32_t 
 // the engine stands here.
 template <int kThreads, int kVectors>
 __device__ QSA_PASS void write_first(const float* row_scores, uint32_t count, uint32_t keep,
-                                     select::Workspace& workspace, select::KeptList& kept,
-                                     int32_t* ascending) {
+                                     select::Workspace& workspace, select::Lists<1>& lists,
+                                     select::KeptList& kept, int32_t* ascending) {
   select::prepare<kThreads>(workspace);
+  select::clear_lists<kThreads>(lists);
   select::prepare_list(kept);
-  __syncthreads();  // the bins and counters are zero before anything is counted
+  __syncthreads();  // the bins, counters and lists are clear before anything is counted
   ScoreTiles<kThreads, kVectors> scores(row_scores, count);
   select::ListOutput output{kept};
-  select::select_first<kThreads>(scores, keep, workspace, output);
-  select::place_ascending<kThreads>(kept, count, workspace, [&](uint32_t rank, uint32_t index) {
-    ascending[rank] = static_cast<int32_t>(index);
-  });
+  select::LocalTeam<kThreads> team{workspace, lists};
+  select::select_first(team, scores, keep, output);
+  select::sort_ascending<kThreads>(kept, count, workspace);
+  QSA_ROLLED
+  for (uint32_t i = threadIdx.x; i < keep; i += kThreads) {
+    ascending[i] = static_cast<int32_t>(kept.sorted[i]);
+  }
 }
 
 template <int kThreads, int kVectors>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_kernel(TopkArguments arguments) {
   QSA_SHARED(select::Workspace, workspace, 1);
+  QSA_SHARED(select::Lists<1>, lists, 1);
   QSA_SHARED(select::KeptList, kept, 1);
   const int64_t row = blockIdx.x;
   const int32_t visible = __ldg(arguments.visible_pools + row);
@@ -123,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_kernel(TopkArg
     return;
   }
   write_first<kThreads, kVectors>(row_scores, static_cast<uint32_t>(visible), static_cast<uint32_t>(keep),
-                                  *workspace, *kept, row_pools);
+                                  *workspace, *lists, *kept, row_pools);
 }
 
 template <int kThreads, int kVectors>
