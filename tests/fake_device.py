@@ -4,7 +4,7 @@
 does as the files in its folder say:
   fragile   a case that traps takes the device with it: no process can open it any more
   skewed    the first level of every run comes back with another last bit
-  flaky     so it does in every third run of many
+  flaky     so does the first rank in every third run of many
   faulty    (compute-sanitizer) the tools report an error in every case whose id stands there
   blind     (compute-sanitizer) the tools report nothing, whatever they are shown
   silent    (compute-sanitizer) the tools end without a summary
@@ -69,9 +69,8 @@ class FakeDevice(HostDevice):
 
     def output(self, name):
         content = super().output(name)
-        skewed = (FOLDER / "skewed").exists()
-        skewed = skewed or ((FOLDER / "flaky").exists() and self._seed > 1 and self._seed % 3 == 2)
-        if name == "level" and skewed:
+        flaky = self._seed > 1 and self._seed % 3 == 2 and (FOLDER / "flaky").exists()
+        if (name == "level" and (FOLDER / "skewed").exists()) or (name == "rank" and flaky):
             return bytes([content[0] ^ 1]) + content[1:]
         return content
 
@@ -101,7 +100,7 @@ errors = 0
 with log.open("w") as out:
     print("========= COMPUTE-SANITIZER", file=out, flush=True)
     for line in sys.stdin:
-        if json.loads(line)["case"] in guilty and not (FOLDER / "blind").exists():
+        if json.loads(line).get("case") in guilty and not (FOLDER / "blind").exists():
             errors += 1
             print("========= Invalid made-up access of size 4 bytes", file=out)
             print("=========     at kernel+0x10 in made.cu:7\\n=========", file=out, flush=True)
