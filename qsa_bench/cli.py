@@ -132,6 +132,12 @@ def build(
     warnings_as_errors: Annotated[
         bool, typer.Option("--warnings-as-errors", help="A compiler's warning fails the build.")
     ] = False,
+    bench: Annotated[
+        bool,
+        typer.Option(
+            "--bench", help="Instead those of no stage: kernels/bench and kernels/peers (cuda)."
+        ),
+    ] = False,
     resources: Annotated[
         bool, typer.Option("--resources", help="Show what each kernel uses (cuda); kept as a run.")
     ] = False,
@@ -151,6 +157,7 @@ def build(
         architectures=tuple(arch or ()),
         all_architectures=all_architectures,
         warnings_as_errors=warnings_as_errors,
+        bench=bench,
         resources=resources,
         results=output,
         jobs=requests.default_jobs() if jobs is None else jobs,

@@ -326,6 +326,15 @@ def builds(made: Sequence[Build], *, detail: bool) -> Table:
     return Table("builds", "builds", columns, tuple(rows), lines=tuple(lines), detail=detail)
 
 
+def unavailable(notes: Mapping[str, Any]) -> tuple[Table, ...]:
+    """Return the kernels that this toolkit can't build, and what it lacks; they were not built."""
+    found = notes.get("unavailable")
+    if not isinstance(found, Mapping) or not found:
+        return ()
+    entries = [(str(kernel), str(why)) for kernel, why in found.items()]
+    return (pairs("unavailable", "not built: this toolkit lacks what they need", entries),)
+
+
 def compiler(line: str) -> str:
     """Return a compiler's version line in two words: "g++ 12.2.0", "nvcc 13.0"."""
     release = re.search(r"release (\S+?),", line)

@@ -34,6 +34,7 @@ def of_run(run: StoredRun) -> Page:
     if run.builds:
         all_built = all(build.ok for build in run.builds if build.mutant is None)
         made.append(gate_tables.builds(run.builds, detail=record.command != "build" and all_built))
+    made += gate_tables.unavailable(record.notes)
     made += gate_tables.timing(record.notes)
     lines = () if run.folder is None else (f"run folder: {run.folder}",)
     return Page(_headline(run), tuple(made), lines)

@@ -208,7 +208,8 @@ class BuildRequest:
     """Compile the kernels of stages. `mode` is a host mode, None builds both.
 
     `architectures` are compute capabilities of the cuda target (80, 90, ...); empty: the device
-    found. `all_architectures` asks for every one that is supported. With `resources` what the
+    found. `all_architectures` asks for every one that is supported. `bench` builds instead what
+    belongs to no stage: the kernels of kernels/bench and kernels/peers. With `resources` what the
     compiler gave each kernel is kept as a run under `results`.
     """
 
@@ -218,6 +219,7 @@ class BuildRequest:
     architectures: tuple[int, ...] = ()
     all_architectures: bool = False
     warnings_as_errors: bool = False
+    bench: bool = False
     resources: bool = False
     jobs: int = field(default_factory=default_jobs)
     results: Path = defaults.RESULTS
@@ -231,6 +233,8 @@ class BuildRequest:
             raise UsageError("--arch and --all-architectures go with --target cuda")
         if self.target == "cuda" and self.mode is not None:
             raise UsageError("--mode goes with --target host")
+        if self.bench and (self.target == "host" or self.stages or self.resources):
+            raise UsageError("--bench goes with --target cuda, and with no --stage or --resources")
         if self.target == "host" and self.resources:
             raise UsageError("--resources goes with --target cuda")
 
