@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from qsa_bench.model import TARGETS
 from qsa_bench.stages.base import Stage
 
 COMMON: Mapping[str, str] = {
@@ -54,3 +55,11 @@ DEVICE: Mapping[str, str] = {
 def checks_of(stage: Stage) -> dict[str, str]:
     """Return name to sentence of every check of a stage, common ones first."""
     return {**COMMON, **stage.checks}
+
+
+def checks_on(stage: Stage, target: str) -> dict[str, str]:
+    """Return name to sentence of every check that is made of a stage on a target."""
+    found = checks_of(stage)
+    if target == TARGETS[0]:
+        return found
+    return {**{name: told for name, told in found.items() if name not in EMULATION}, **DEVICE}

@@ -349,9 +349,8 @@ def _differing_bits(workload: Workload, verdicts: Sequence[Verdict]) -> int | No
 
 
 def _checks_on(stage: Stage, target: str) -> list[str]:
-    """Return the checks of a stage that a target can make."""
-    left_out = frozenset() if target == HOST else checks.EMULATION
-    return [check for check in checks.checks_of(stage) if check not in left_out]
+    """Return the checks that a mutant of a stage can die by on a target."""
+    return [check for check in checks.checks_on(stage, target) if check not in checks.DEVICE]
 
 
 def _conclude(plans: Sequence[_Plan], request: MutateRequest, tally: _Tally) -> None:
