@@ -14,6 +14,7 @@ from qsa_bench.requests import GateRequest, MutateRequest, NullProgress
 from qsa_bench.store import StoredRun
 from tests.fake_device import FakeGpu, plant, plant_sanitizer
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
+    replant,
     specimen_master,
     specimen_planted,
     specimen_session_folder,
@@ -210,6 +211,44 @@ def test_what_only_the_emulation_sees_is_no_survivor_on_a_device(
     assert (race.race_hits, race.race_runs) == (0, 59)
     assert stored.run.exit_code == ExitCode.OK
     assert stored.run.notes["score"]["host_only"] == 1  # type: ignore[index]
+
+
+RANK = "kernels/specimen/rank.cu"
+FEWER = """#else
+  int32_t fewer = 0;
+  for (int32_t other = 0; other < count; ++other) {
+    fewer += levels[other] < levels[element] ? 1 : 0;
+  }
+  rank[element] = fewer;
+#endif
+"""
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_a_mutant_of_what_a_short_build_leaves_out_is_built_whole(
+    planted: Tree, gpu: FakeGpu, left_out: bool
+) -> None:
+    planted.edit(
+        "qsa_bench/stages/specimen.py",
+        '    "kernels/specimen/rank.cu",\n    (',
+        '    "kernels/specimen/rank.cu",\n    short={"cuda": {"SPECIMEN_FEW": 1}},\n    entries=(',
+    )
+    if left_out:
+        # What the other mutants' patches stand on changes with it.
+        planted.keep_mutants("counts-equals")
+        for path in (planted.root / "mutations/specimen/controls").glob("does-nothing.*"):
+            path.unlink()
+        planted.edit(RANK, "  int32_t below = 0;\n", "#ifndef SPECIMEN_FEW\n  int32_t below = 0;\n")
+        written = "  rank[element] = below;\n"
+        planted.edit(RANK, written, written + FEWER)
+    replant()
+    stored = campaign(f"{STAGE}/counts-equals")
+    (found,) = stored.mutants
+    assert (found.outcome, found.as_expected) == (Outcome.KILLED, True), found.why
+    (clean,) = [b for b in stored.builds if b.kernel == "rank" and b.mutant is None]
+    (mutant,) = [b for b in stored.builds if b.kernel == "rank" and b.mutant is not None]
+    assert "-DSPECIMEN_FEW=1" in clean.flags
+    assert ("-DSPECIMEN_FEW=1" in mutant.flags) is not left_out
 
 
 def test_a_lost_device_kills_no_mutant(gpu: FakeGpu) -> None:
