@@ -58,7 +58,7 @@ FAULTS = Kernel(
     ),
 )
 # The fault of kernels/bench/faults.cu that a tool must see.
-_FAULT_OF: Mapping[str, int] = {"memcheck": 1, "racecheck": 2, "initcheck": 3, "synccheck": 4}
+FAULT_OF: Mapping[str, int] = {"memcheck": 1, "racecheck": 2, "initcheck": 3, "synccheck": 4}
 
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 _LINE = "========="
@@ -121,7 +121,7 @@ class Sanitizer:
         with tempfile.TemporaryDirectory(prefix="qsa-bench-sanitizer-") as scratch:
             folder = Path(scratch)
             path = folder / "proof.safetensors"
-            program.write(path, _faulty(_FAULT_OF[tool]), (FAULTS,))
+            program.write(path, faulty(FAULT_OF[tool]), (FAULTS,))
             job = Job(PROOF, PROOF, path, (Schedule("device"),), limit_s=_LIMIT_S)
             said = _watch(tool, self._target, {FAULTS.name: library}, [job], folder, ())
         if said.errors is None:
@@ -196,7 +196,8 @@ def _verdict(
     return Verdict(builds.digest, case.stage, case.id, case.family, tool, status, evidence)
 
 
-def _faulty(fault: int) -> Program:
+def faulty(fault: int) -> Program:
+    """Return a program that makes one fault of the kernel, none for 0."""
     buffers = (
         Buffer("data", "u32", (_COUNT,), Role.SCRATCH),
         Buffer("sink", "u32", (1,), Role.OUTPUT),

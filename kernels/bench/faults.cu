@@ -16,14 +16,14 @@ constexpr int kThreads = 64;
 
 enum Fault : int32_t {
   kNone = 0,
-  kOutOfBounds = 1,     // memcheck
-  kSharedRace = 2,      // racecheck
-  kUninitialised = 3,   // initcheck
+  kOutOfBounds = 1,      // memcheck
+  kSharedRace = 2,       // racecheck
+  kUninitialised = 3,    // initcheck
   kDivergentBarrier = 4  // synccheck
 };
 
-__global__ void __launch_bounds__(kThreads) fault_kernel(uint32_t* data, int64_t count, uint32_t* sink,
-                                                         int32_t fault) {
+__global__ void __launch_bounds__(kThreads)
+    fault_kernel(uint32_t* data, int64_t count, uint32_t* sink, int32_t fault) {
   QSA_SHARED(uint32_t, shared, kThreads);
   const unsigned thread = threadIdx.x;
   shared[thread] = thread;
