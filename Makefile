@@ -60,7 +60,8 @@ lint: $(VENV)/.test-installed
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CXX_SOURCES)
 	@if command -v nvcc >/dev/null; then \
-		set -x; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors; \
+		set -ex; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors; \
+		$(BIN)/qsa-bench build --target cuda --bench --arch 90 --warnings-as-errors; \
 	else \
 		echo "lint: nvcc is not on the PATH, so no kernel was compiled for the GPU"; \
 	fi

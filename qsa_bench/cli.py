@@ -33,6 +33,7 @@ from qsa_bench.cli_options import (
     ReportFormatName,
     Results,
     RunsIn,
+    Sanitizers,
     Seeds,
     Stages,
     Target,
@@ -131,6 +132,12 @@ def build(
     warnings_as_errors: Annotated[
         bool, typer.Option("--warnings-as-errors", help="A compiler's warning fails the build.")
     ] = False,
+    bench: Annotated[
+        bool,
+        typer.Option(
+            "--bench", help="Instead those of no stage: kernels/bench and kernels/peers (cuda)."
+        ),
+    ] = False,
     resources: Annotated[
         bool, typer.Option("--resources", help="Show what each kernel uses (cuda); kept as a run.")
     ] = False,
@@ -150,6 +157,7 @@ def build(
         architectures=tuple(arch or ()),
         all_architectures=all_architectures,
         warnings_as_errors=warnings_as_errors,
+        bench=bench,
         resources=resources,
         results=output,
         jobs=requests.default_jobs() if jobs is None else jobs,
@@ -179,6 +187,13 @@ def gate(
             help="Keep a failing case's inputs, shrunk, for `replay`.",
         ),
     ] = True,
+    sanitizer: Sanitizers = None,
+    against_host: Annotated[
+        bool,
+        typer.Option(
+            "--against-host", help="Also hold the emulation's outputs to the device's (cuda)."
+        ),
+    ] = False,
     library: LibraryFile = None,
     entry: LibraryEntry = None,
     map: MapFile = None,
@@ -201,6 +216,8 @@ def gate(
         results=output,
         save_failures=save_failures,
         foreign=requests.foreign(library, entry, map),
+        sanitizers=requests.sanitizers(sanitizer, target),
+        against_host=against_host,
     )
     return Asked("gate", request, format, quiet, verbose)
 
@@ -224,6 +241,7 @@ def mutate(
         bool,
         typer.Option("--fresh", help="Run every mutant anew, whatever earlier runs found."),
     ] = False,
+    sanitizer: Sanitizers = None,
     jobs: Jobs = None,
     output: Results = defaults.RESULTS,
     format: Format = "table",
@@ -242,6 +260,7 @@ def mutate(
         jobs=requests.default_jobs() if jobs is None else jobs,
         results=output,
         fresh=fresh,
+        sanitizers=requests.sanitizers(sanitizer, target),
     )
     return Asked("mutate", request, format, quiet, verbose)
 

@@ -13,6 +13,7 @@ import pytest
 
 import qsa_bench
 from qsa_bench import checks, goldens, judge, mutants, resources, stages
+from qsa_bench.builder import Sources
 from qsa_bench.model import DTYPES, STREAM, Entry, Kernel, Mutant, Role
 from qsa_bench.program import Program
 from qsa_bench.stages.base import Case, Stage
@@ -51,6 +52,18 @@ def cases_of(name: str) -> Sequence[Case]:
 
 
 every_stage = pytest.mark.parametrize("name", [*_NAMES, trees.STAGE])
+
+
+@every_stage
+def test_a_short_build_is_one_that_the_source_knows(name: str) -> None:
+    stage, root = stage_of(name)
+    for kernel in stage.kernels:
+        sources = Sources(root)
+        text = b"".join(sources.bytes_of(sources.root / kernel.source)).decode()
+        for target, defines in kernel.short.items():
+            assert target in kernel.targets
+            for define in defines:
+                assert re.search(rf"\b{define}\b", text), f"{kernel.source} knows no {define}"
 
 
 def c_entries(text: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:

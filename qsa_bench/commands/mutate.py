@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qsa_bench import baseline, checks, mutants, outcomes, resources
+from qsa_bench import baseline, checks, mutants, outcomes, repeats, resources, sanitizer
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
@@ -23,7 +23,8 @@ from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.requests import MutateRequest, Progress
 from qsa_bench.reuse import Outcomes
-from qsa_bench.stages.base import Stage
+from qsa_bench.runner import HOST
+from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
 
@@ -132,7 +133,7 @@ def _run_stage(
     progress: Progress,
 ) -> None:
     stage = plan.stage
-    builds = baseline.build_or_raise(builder, stage, request.target)
+    builds = baseline.build_or_raise(builder, stage, request.target, short=True)
     writer.add_builds(builds.all)
     cases = stage.cases(goldens.of(stage))
     begun = time.perf_counter()
@@ -140,7 +141,9 @@ def _run_stage(
         progress.start(f"{stage.name}: gating the unmutated kernel, twice", None)
         clean = baseline.gate_in_parallel(workload, builds, request.jobs)
         writer.add_verdicts(clean.verdicts)
-        again = baseline.gate_in_parallel(workload, builds, request.jobs)
+        # A second trap shows nothing new of a device, and costs as many contexts as the first.
+        cases = workload.cases if request.target == HOST else workload.ordinary
+        again = baseline.gate_in_parallel(workload, builds, request.jobs, cases=cases)
         wavering = _wavering(clean, again)
         tally.notes["baseline"][stage.name] = {
             "failures": len(clean.failures) + len(again.failures),
@@ -149,7 +152,7 @@ def _run_stage(
         if clean.failures or again.failures or wavering:
             tally.codes.append(ExitCode.BASELINE_FAILED)
             return
-        blind = baseline.blind_cases(workload, plan.control, builder, clean.limits)
+        blind = baseline.blind_cases(workload, plan.control, builder, clean.limits, short=True)
         if blind:
             tally.notes.setdefault("blind_cases", {})[stage.name] = blind
             tally.codes.append(ExitCode.BLIND_GATE)
@@ -181,7 +184,7 @@ def _reuse(request: MutateRequest, golden: Golden | None, builds: StageBuilds) -
 
 def _wavering(first: Seen, second: Seen) -> list[str]:
     """Return the cases whose outputs differ from one run of the same build to the next."""
-    return [case for case, digests in first.digests.items() if second.digests.get(case) != digests]
+    return [case for case, digests in second.digests.items() if first.digests.get(case) != digests]
 
 
 def _run_mutants(
@@ -198,12 +201,13 @@ def _run_mutants(
 ) -> None:
     progress.start(f"{plan.stage.name}: mutants", len(plan.chosen))
     order = {mutant.id: index for index, mutant in enumerate(plan.chosen)}
+    tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
     finished: list[_Made] = []
 
     def one(mutant: Mutant) -> _Made | None:
         if workload.stopped.is_set():
             return None
-        made = _run_mutant(mutant, request.target, builder, builds, workload, clean.limits, reuse)
+        made = _run_mutant(mutant, builder, builds, workload, clean.limits, reuse, tools)
         # What was stopped half-way says nothing of the mutant.
         return None if workload.stopped.is_set() else made
 
@@ -236,39 +240,81 @@ def _record(made: _Made, writer: RunWriter) -> None:
 
 def _run_mutant(
     mutant: Mutant,
-    target: str,
     builder: Builder,
     builds: StageBuilds,
     workload: Workload,
     limits: Limits,
     reuse: _Reuse,
+    tools: sanitizer.Sanitizer,
 ) -> _Made:
     """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
     begun = time.perf_counter()
+    target = workload.target
     with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
         tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
-        made = build_stage(
-            builder, workload.stage.kernels, target, tree.root, modes_of(target), mutant.id
-        )
+        made, same_code = _build_mutant(mutant, target, builder, builds, workload.stage, tree)
         failure = made.failure
         if failure is not None:
             result = _not_built(mutant, target, failure.log, time.perf_counter() - begun)
             return _Made(result, (), made.all, failure.log)
-        same_code = made.code_digest == builds.code_digest and not tree.python
-        if same_code:
+        if same_code and not tree.python:
             result = _same_code(mutant, target, time.perf_counter() - begun)
             return _Made(result, (), made.all)
         inputs = [*reuse.inputs, *(build.digest for build in made.all)]
         kept = None if tree.python else reuse.outcomes.find(mutant, inputs)
         if kept is not None:
             return _Made(*kept, made.all)
-        seen = workload.gate(made, limits, (tree.root,) if tree.python else ())
-    bits = _differing_bits(workload, seen.verdicts)
+        python_path = (tree.root,) if tree.python else ()
+        seen = workload.gate(made, limits, python_path, _cases_for(mutant, workload))
+        verdicts = [*seen.verdicts]
+        race: tuple[int, int] | None = None
+        if target != HOST:
+            examined = repeats.cases_of(workload)
+            verdicts += tools.examine(workload, made, examined, python_path)
+            if mutant.race:
+                found = repeats.repeat(workload, made, limits, python_path=python_path)
+                race = (found.hits, found.runs)
+    bits = _differing_bits(workload, verdicts)
     seconds = round(time.perf_counter() - begun, 3)
-    result, kills = outcomes.result_of(mutant, target, seen.verdicts, bits, seconds)
+    result, kills = outcomes.result_of(mutant, target, verdicts, bits, seconds, race)
     if not (tree.python or workload.stopped.is_set() or seen.by_clock):
         reuse.outcomes.keep(mutant, inputs, result, kills)
     return _Made(result, kills, made.all)
+
+
+def _cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
+    """Return the cases a mutant is run on: all, but on a device not every trap.
+
+    Each case that traps costs a context there, a tenth of a second of the whole device: a mutant
+    whose manifest does not name the traps runs one a clause.
+    """
+    if workload.target == HOST or "traps" in mutant.killed_by:
+        return workload.cases
+    first = {case.clauses: case for case in reversed(workload.trapping)}
+    return [*workload.ordinary, *first.values()]
+
+
+def _build_mutant(
+    mutant: Mutant,
+    target: str,
+    builder: Builder,
+    clean: StageBuilds,
+    stage: Stage,
+    tree: mutants.Tree,
+) -> tuple[StageBuilds, bool]:
+    """Build a mutant; also say whether its object code is the production kernel's.
+
+    What a short build leaves out may be what the patch changes: then the whole is built.
+    """
+    modes = modes_of(target)
+    made = build_stage(builder, stage.kernels, target, tree.root, modes, mutant.id, short=True)
+    if made.failure is not None or made.code_digest != clean.code_digest:
+        return made, False
+    if not any(kernel.short.get(target) for kernel in stage.kernels):
+        return made, True
+    whole = build_stage(builder, stage.kernels, target, tree.root, modes, mutant.id)
+    production = baseline.build_or_raise(builder, stage, target)
+    return whole, whole.code_digest == production.code_digest
 
 
 def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:
@@ -302,6 +348,11 @@ def _differing_bits(workload: Workload, verdicts: Sequence[Verdict]) -> int | No
     return round(sum(bits for _, bits in seen))
 
 
+def _checks_on(stage: Stage, target: str) -> list[str]:
+    """Return the checks that a mutant of a stage can die by on a target."""
+    return [check for check in checks.checks_on(stage, target) if check not in checks.DEVICE]
+
+
 def _conclude(plans: Sequence[_Plan], request: MutateRequest, tally: _Tally) -> None:
     whole = not request.id_globs
     notes = tally.notes
@@ -315,7 +366,7 @@ def _conclude(plans: Sequence[_Plan], request: MutateRequest, tally: _Tally) -> 
             f"{plan.stage.name}: {check}"
             for plan in plans
             for check in outcomes.unneeded_checks(
-                checks.checks_of(plan.stage),
+                _checks_on(plan.stage, request.target),
                 [kill for kill in tally.kills if kill.mutant.startswith(f"{plan.stage.name}/")],
             )
         ]

@@ -132,9 +132,7 @@ def _judge(
     outputs: Mapping[str, Array],
     scratch: Path,
 ) -> ReplayResult:
-    findings = judge.findings_of(
-        case, built, seen, lambda _: None, lambda *_: None, scratch, "replay"
-    )
+    findings = judge.findings_of(case, built, seen, judge.Memory(), scratch, "replay")
     trap = _trap(seen)
     if trap is not None:
         # A trap is never a pass here, also where the contract demands it: the engine that

@@ -79,6 +79,7 @@ def _verdict_row(verdict: Verdict) -> Row:
         "where": evidence.where,
         "note": evidence.note,
         "numbers": reals(evidence.numbers),
+        "phase": verdict.phase,
     }
 
 
@@ -105,6 +106,7 @@ def _verdict(row: Row) -> Verdict:
         status=Status(row["status"]),
         evidence=evidence,
         runs=row["runs"],
+        phase=row["phase"],
     )
 
 
@@ -119,9 +121,11 @@ VERDICTS = Layout[Verdict](
         "status": TEXT,
         "runs": INTEGER,
         **_EVIDENCE,
+        "phase": TEXT,
     },
     to_row=_verdict_row,
     from_row=_verdict,
+    added={"phase": ""},
 )
 
 
@@ -153,6 +157,8 @@ def _mutant_row(result: MutantResult) -> Row:
         "why": result.why,
         "duration_ns": _nanoseconds(result.seconds),
         "reused": result.reused,
+        "race_hits": result.race_hits,
+        "race_runs": result.race_runs,
     }
 
 
@@ -186,6 +192,8 @@ def _mutant(row: Row) -> MutantResult:
         why=row["why"],
         seconds=row["duration_ns"] / 1e9,
         reused=row["reused"],
+        race_hits=row["race_hits"],
+        race_runs=row["race_runs"],
     )
 
 
@@ -217,9 +225,12 @@ MUTANTS = Layout[MutantResult](
         "why": TEXT,
         "duration_ns": INTEGER,
         "reused": FLAG,
+        "race_hits": INTEGER,
+        "race_runs": INTEGER,
     },
     to_row=_mutant_row,
     from_row=_mutant,
+    added={"race_hits": None, "race_runs": None},
     order=("id",),
 )
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from qsa_bench import environment
+from qsa_bench import environment, resources
 from qsa_bench.errors import QsaBenchError, UsageError
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import (
@@ -396,14 +397,23 @@ def _replace(path: Path, content: bytes) -> None:
     os.replace(made, path)
 
 
+def _without_places(text: str) -> str:
+    """Return a text without the folders of this machine: cache, scratch, working directory.
+
+    A run folder may be published: it says what was done, not where someone lives.
+    """
+    scratch = rf"{re.escape(tempfile.gettempdir())}/(?:qsa-bench-|building-)[^/\s]*"
+    text = re.sub(scratch, "SCRATCH", text)
+    text = text.replace(str(resources.cache_root()), "CACHE")
+    return text.replace(f"{Path.cwd()}/", "")
+
+
 def _plain(value: Any) -> Any:
     """Return notes as they read back from JSON; TypeError for what JSON can't hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, str | Path):
+        return _without_places(str(value))
     if isinstance(value, float):
         return layouts.number(value)
     if isinstance(value, bool | int) or value is None:
