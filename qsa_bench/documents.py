@@ -13,7 +13,7 @@ from typing import Any
 
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.model import SCHEMA_VERSION, Status
-from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
+from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult
 from qsa_bench.store import StoredRun, layouts, timing_layouts
 from qsa_bench.store.columns import Layout
 
@@ -161,6 +161,23 @@ def of_listing(listing: Listing) -> Document:
         "what": listing.what,
         listing.what.replace("-", "_"): [
             dict(zip(columns, row, strict=True)) for row in listing.rows
+        ],
+    }
+
+
+def of_diffs(diffs: MutantDiffs) -> Document:
+    """Return mutants with their patches."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "mutants",
+        "mutants": [
+            {
+                "id": mutant.id,
+                "operator": mutant.operator,
+                "proves": mutant.proves,
+                "patch": mutant.patch,
+            }
+            for mutant in diffs.mutants
         ],
     }
 

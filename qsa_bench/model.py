@@ -259,7 +259,8 @@ class Mutant:
 
     `id` is "<stage>/<name>". `killed_by` are the checks that must each see it. `differing_bits`
     is the exact count on the committed golden, where one is known. `least_margin` is the smallest
-    error over bound it may die by.
+    error over bound it may die by. `operator` names what made an automatic mutant, which any check
+    may kill; "" for one written by hand.
     """
 
     id: str
@@ -276,6 +277,7 @@ class Mutant:
     equivalent: bool = False
     control: bool = False
     race: bool = False
+    operator: str = ""
 
     def __post_init__(self) -> None:
         survives = self.expect is Expect.SURVIVES
@@ -283,7 +285,7 @@ class Mutant:
             raise ValueError("why_survives stands exactly when a mutant should survive")
         if survives and self.killed_by:
             raise ValueError("a mutant that should survive names no check in killed_by")
-        if not survives and not self.killed_by:
+        if not (survives or self.killed_by or self.operator):
             raise ValueError("a mutant that should die names in killed_by the checks that see it")
         if self.equivalent and not survives:
             raise ValueError("an equivalent mutant survives")
@@ -294,7 +296,11 @@ class Mutant:
 
 @dataclass(frozen=True)
 class MutantResult:
-    """What became of one mutant and whether its manifest said so."""
+    """What became of one mutant and whether its manifest said so.
+
+    `code` is the digest of its machine code, "" where there is none: mutants that share it are one
+    and ran once.
+    """
 
     mutant: Mutant
     target: str
@@ -308,6 +314,7 @@ class MutantResult:
     why: str = ""
     seconds: float = 0.0
     reused: bool = False
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -320,6 +327,14 @@ class Kill:
     failed: int
     margin: float | None = None
     first_case: str = ""
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A source that a campaign mutated, as it was: a report shows it without the tree."""
+
+    path: str
+    text: str
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from qsa_bench import gate_tables, mutation_tables, sweep_tables
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult, State
+from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult, State
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import Cell, Column, Mark, Page, Table, count, duration, pairs, row
 
@@ -135,6 +135,17 @@ def of_listing(listing: Listing) -> Page:
     headline = count(len(rows), listing.what.rstrip("s").replace("-", " "))
     table = Table("list", listing.what.replace("-", " "), columns, rows)
     return Page(Cell(headline, Mark.DIM), (table,))
+
+
+def of_diffs(diffs: MutantDiffs) -> Page:
+    """Return mutants as diffs, one after the other, each under its id."""
+    made = tuple(
+        Table(
+            "diff", mutant.id, notes=(Cell(mutant.proves),), lines=tuple(mutant.patch.splitlines())
+        )
+        for mutant in diffs.mutants
+    )
+    return Page(Cell(count(len(made), "mutant"), Mark.DIM), made)
 
 
 def of_diagnosis(diagnosis: Diagnosis) -> Page:

@@ -18,7 +18,7 @@ from typing import Protocol
 from qsa_bench import defaults
 from qsa_bench.errors import UsageError
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.model import TARGETS, Finding, Status
+from qsa_bench.model import TARGETS, Finding, Mutant, Status
 from qsa_bench.timing import Rule
 
 BUILD_MODES = ("plain", "checked")
@@ -90,6 +90,14 @@ def rule(half_width: float, least: int, most: int, limit_s: float) -> Rule:
         raise UsageError(f"--half-width, --least, --most, --limit: {error}") from None
 
 
+def shard_of(text: str) -> tuple[int, int]:
+    """Return (K, N) of a shard given as K/N, counted from 1; UsageError for anything else."""
+    first, slash, last = text.partition("/")
+    if not (slash and first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
+        raise UsageError(f"--shard {text}: give K/N with K from 1 to N, as in 1/4 to 4/4")
+    return int(first), int(last)
+
+
 class Progress(Protocol):
     """How a command says how far it is. One task at a time; `start` begins a new one."""
 
@@ -159,6 +167,9 @@ class GateRequest:
 class MutateRequest:
     """Run the mutants of stages. `id_globs` match "<stage>/<name>"; none: all.
 
+    `auto` adds the automatic mutants; `operators` are globs of their operators, and with any only
+    automatic ones run. `in_diff` is a diff: only what it touches. `sample` mutants of all, drawn
+    with `sample_seed`; `shard` is (K, N), K from 1. After `stop_after_s` no further mutant begins.
     `fresh` runs every mutant, also one whose outcome is kept from an earlier run.
     """
 
@@ -171,9 +182,22 @@ class MutateRequest:
     results: Path = defaults.RESULTS
     argv: tuple[str, ...] = ()
     fresh: bool = False
+    auto: bool = False
+    operators: tuple[str, ...] = ()
+    in_diff: Path | None = None
+    sample: int | None = None
+    sample_seed: int = 0
+    shard: tuple[int, int] | None = None
+    stop_after_s: float | None = None
 
     def __post_init__(self) -> None:
         _check(self.target, self.jobs, self.seeds)
+        if self.sample is not None and self.sample < 1:
+            raise UsageError(f"--sample {self.sample}: at least one mutant is needed")
+        if self.stop_after_s is not None and self.stop_after_s <= 0:
+            raise UsageError(f"--max-time {self.stop_after_s}: a time above 0 is needed")
+        if self.operators and not self.auto:
+            raise UsageError("--operator goes with --auto")
 
 
 @dataclass(frozen=True)
@@ -367,6 +391,21 @@ class ReplayResult:
             raise ValueError("replay: trapped without a reason")
         if (self.exit_code is ExitCode.OK) != (self.status is Status.PASS):
             raise ValueError(f"replay: exit {int(self.exit_code)} for status {self.status}")
+
+
+@dataclass(frozen=True)
+class MutantsRequest:
+    """Show the mutants that a MutateRequest would run, and run none. `diffs` shows each patch."""
+
+    campaign: MutateRequest
+    diffs: bool = False
+
+
+@dataclass(frozen=True)
+class MutantDiffs:
+    """Mutants as a person reads them: id, what it proves, and the patch."""
+
+    mutants: tuple[Mutant, ...]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from qsa_bench import compare_tables, documents, pages, tables
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
+from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult
 from qsa_bench.store import StoredRun
 
 _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents.Document]]] = {
@@ -16,6 +16,7 @@ _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents
     ReplayResult: (pages.of_replay, documents.of_replay),
     Diagnosis: (pages.of_diagnosis, documents.of_diagnosis),
     Listing: (pages.of_listing, documents.of_listing),
+    MutantDiffs: (pages.of_diffs, documents.of_diffs),
     GoldenReport: (pages.of_goldens, documents.of_goldens),
     Comparison: (compare_tables.page, documents.of_comparison),
 }

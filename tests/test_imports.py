@@ -18,7 +18,14 @@ ROOT = PACKAGE.parent
 # Who may import what, anywhere in a file: a package belongs to one part.
 OWNERS = {
     "rich": ("qsa_bench.console",),
-    "typer": ("qsa_bench.cli", "qsa_bench.cli_options", "qsa_bench.cli_timing"),
+    "typer": (
+        "qsa_bench.cli",
+        "qsa_bench.cli_mutation",
+        "qsa_bench.cli_options",
+        "qsa_bench.cli_timing",
+    ),
+    "tree_sitter": ("qsa_bench.operators",),
+    "tree_sitter_cuda": ("qsa_bench.operators.syntax",),
     "pandas": ("qsa_bench.store",),
     "pyarrow": ("qsa_bench.store",),
     "torch": (
@@ -36,7 +43,7 @@ OWNERS = {
 # From the top down; a part imports parts further down and its own.
 LAYERS = (
     ("cli",),
-    ("cli_timing",),
+    ("cli_timing", "cli_mutation"),
     ("cli_options",),
     ("commands",),
     ("console", "results"),
@@ -184,7 +191,17 @@ def _loaded(code: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(done.stderr)}
 
 
-HEAVY = {"torch", "transformers", "pandas", "pyarrow", "numpy", "rich", "pynvml", "pydantic"}
+HEAVY = {
+    "tree_sitter",
+    "torch",
+    "transformers",
+    "pandas",
+    "pyarrow",
+    "numpy",
+    "rich",
+    "pynvml",
+    "pydantic",
+}
 
 
 def test_help_loads_nothing_heavy() -> None:

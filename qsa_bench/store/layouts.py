@@ -20,6 +20,7 @@ from qsa_bench.model import (
     Mutant,
     MutantResult,
     Outcome,
+    SourceText,
     Status,
     Verdict,
 )
@@ -142,6 +143,7 @@ def _mutant_row(result: MutantResult) -> Row:
         "equivalent": mutant.equivalent,
         "control": mutant.control,
         "race": mutant.race,
+        "operator": mutant.operator,
         "target": result.target,
         "outcome": str(result.outcome),
         "as_expected": result.as_expected,
@@ -153,6 +155,7 @@ def _mutant_row(result: MutantResult) -> Row:
         "why": result.why,
         "duration_ns": _nanoseconds(result.seconds),
         "reused": result.reused,
+        "code": result.code,
     }
 
 
@@ -172,6 +175,7 @@ def _mutant(row: Row) -> MutantResult:
         equivalent=row["equivalent"],
         control=row["control"],
         race=row["race"],
+        operator=row["operator"],
     )
     return MutantResult(
         mutant=mutant,
@@ -186,6 +190,7 @@ def _mutant(row: Row) -> MutantResult:
         why=row["why"],
         seconds=row["duration_ns"] / 1e9,
         reused=row["reused"],
+        code=row["code"],
     )
 
 
@@ -206,6 +211,7 @@ MUTANTS = Layout[MutantResult](
         "equivalent": FLAG,
         "control": FLAG,
         "race": FLAG,
+        "operator": TEXT,
         "target": TEXT,
         "outcome": TEXT,
         "as_expected": FLAG,
@@ -217,9 +223,11 @@ MUTANTS = Layout[MutantResult](
         "why": TEXT,
         "duration_ns": INTEGER,
         "reused": FLAG,
+        "code": TEXT,
     },
     to_row=_mutant_row,
     from_row=_mutant,
+    added={"operator": "", "code": ""},
     order=("id",),
 )
 
@@ -315,7 +323,24 @@ BUILDS = Layout[Build](
     order=("mutant", "kernel", "target", "mode"),
 )
 
-LAYOUTS: tuple[Layout[Any], ...] = (VERDICTS, MUTANTS, KILLS, BUILDS, TIMINGS, SAMPLES, USAGES)
+SOURCES = Layout[SourceText](
+    name="sources",
+    columns={"path": TEXT, "text": TEXT},
+    to_row=lambda source: {"path": source.path, "text": source.text},
+    from_row=lambda row: SourceText(row["path"], row["text"]),
+    order=("path",),
+)
+
+LAYOUTS: tuple[Layout[Any], ...] = (
+    VERDICTS,
+    MUTANTS,
+    KILLS,
+    BUILDS,
+    SOURCES,
+    TIMINGS,
+    SAMPLES,
+    USAGES,
+)
 
 
 def number(value: float | None) -> float | str | None:

@@ -125,6 +125,22 @@ def compile_command(
     ]
 
 
+def preprocess_command(source: Path, include: Path, mode: str) -> list[str]:
+    """The command that prints a source as the compiler proper sees it, with the lines it comes from."""
+    command = compile_command(source, Path("-"), include, mode, {})
+    return [*command[: command.index("-c")], "-E", str(source)]
+
+
+def optimised_command(source: Path, object: Path, include: Path) -> list[str]:  # noqa: A002
+    """The command that compiles a source as a compiler makes the most of it, uninstrumented.
+
+    Two sources with the same object do the same, whatever the instrumented builds look like.
+    """
+    language = [flag for flag in _LANGUAGE if flag != "-Og"]
+    flags = [*language, "-O2", *_MACHINE, "-DQSA_HOST_CHECKED=0", f"-I{include}"]
+    return [COMPILER, *flags, "-x", "c++", "-c", str(source), "-o", str(object)]
+
+
 def relocation_flags(root: Path) -> list[str]:
     """Flags that keep the folder of the tree out of the object's line tables."""
     return [f"-fdebug-prefix-map={root}=."]

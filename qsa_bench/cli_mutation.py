@@ -1,0 +1,166 @@
+"""The command line of campaigns: mutate, merge, report. Flags to a request, as in cli.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qsa_bench import defaults
+from qsa_bench.cli_options import (
+    Asked,
+    Format,
+    GoldenFile,
+    Jobs,
+    Quiet,
+    ReportFormatName,
+    Results,
+    RunsIn,
+    Seeds,
+    Stages,
+    Target,
+    Verbose,
+    complete_run,
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    app.command()(mutate)
+    app.command()(report)
+
+
+def mutate(
+    stage: Stages = None,
+    target: Target = "host",
+    golden: GoldenFile = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="GLOB",
+            help="Only mutants whose id matches (see `list mutants`); repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    auto: Annotated[
+        bool,
+        typer.Option("--auto", help="Also mutants derived from the syntax tree (extra: auto)."),
+    ] = False,
+    operator: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--operator",
+            metavar="GLOB",
+            help="Only automatic mutants of these operators; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    in_diff: Annotated[
+        Path | None,
+        typer.Option(
+            "--in-diff",
+            metavar="FILE",
+            help="Only mutants of lines that this diff touches.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", metavar="N", help="So many of them.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Which sample.")] = 0,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="K/N",
+            help="The K-th of N equal parts, K from 1; `merge` joins them.",
+            show_default=False,
+        ),
+    ] = None,
+    max_time: Annotated[
+        float | None,
+        typer.Option(
+            "--max-time",
+            metavar="S",
+            help="Begin no mutant after so many seconds.",
+            show_default=False,
+        ),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List them and run none.")] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            "--show", metavar="ID", help="Show one as a diff and run none.", show_default=False
+        ),
+    ] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show all as diffs and run none.")] = False,
+    seeds: Seeds = defaults.MUTATE_SEEDS,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Run every mutant anew, whatever earlier runs found."),
+    ] = False,
+    jobs: Jobs = None,
+    output: Results = defaults.RESULTS,
+    format: Format = "table",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Asked:
+    """Prove the gate: it must see every fault put in."""
+    from qsa_bench import requests
+
+    request = requests.MutateRequest(
+        stages=tuple(stage or ()),
+        target=target,
+        golden=golden,
+        id_globs=(*(id or ()), *((show,) if show else ())),
+        seeds=seeds,
+        jobs=requests.default_jobs() if jobs is None else jobs,
+        results=output,
+        fresh=fresh,
+        auto=auto or (show is not None and "/auto/" in show),
+        operators=tuple(operator or ()),
+        in_diff=in_diff,
+        sample=sample,
+        sample_seed=seed,
+        shard=requests.shard_of(shard) if shard else None,
+        stop_after_s=max_time,
+    )
+    if list_ or show or diff:
+        asked = requests.MutantsRequest(request, diffs=diff or show is not None)
+        return Asked("mutants", asked, format, quiet, verbose)
+    return Asked("mutate", request, format, quiet, verbose)
+
+
+def report(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run folder, its name under --results, or latest.",
+            autocompletion=complete_run,
+        ),
+    ] = "latest",
+    results: RunsIn = defaults.RESULTS,
+    format: Annotated[
+        ReportFormatName, typer.Option("--format", help="How the run is printed.")
+    ] = "table",
+    plots: Annotated[
+        Path | None,
+        typer.Option(
+            "--plots",
+            metavar="DIR",
+            help="Also draw a sweep's plots there (extra: plots).",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Asked:
+    """Print a run's tables again, from its files alone."""
+    from qsa_bench import requests
+
+    request = requests.ReportRequest(run=run, results=results, plots=plots)
+    return Asked("report", request, format, quiet, verbose)
