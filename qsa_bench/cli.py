@@ -336,6 +336,8 @@ def _carry_out(asked: Asked, argv: tuple[str, ...]) -> int:
             print(json.dumps(results.document(result), indent=2, allow_nan=False))
         elif asked.format == "markdown":
             print(results.markdown(result), end="")
+        elif asked.format in results.FORMATS:
+            print(results.exported(result, asked.format), end="")
         else:
             console.show(results.page(result), quiet=asked.quiet, verbose=asked.verbose)
         sys.stdout.flush()

@@ -25,7 +25,7 @@ ListName = Literal[
     "exit-codes",
 ]
 FormatName = Literal["table", "json"]
-ReportFormatName = Literal["table", "json", "markdown"]
+ReportFormatName = Literal["table", "json", "markdown", "junit", "github", "mutation-json", "html"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,6 +151,24 @@ def changed_lines(patch: FilePatch, text: str) -> set[int]:
             if tag != "equal":
                 first = places[0] + begin + 1
                 found.update(range(first, places[0] + end + 1) or (max(first - 1, 1),))
+    return found
+
+
+def place_of(lines: Sequence[str], old: Sequence[str]) -> int | None:
+    """Return the line, from 0, where a hunk's old text stands; None unless it stands once."""
+    found = _places(list(lines), tuple(old))
+    return found[0] if len(found) == 1 else None
+
+
+def hunk_lines(text: str) -> list[tuple[str, int]]:
+    """Return path and first line, from 0, of each hunk as its header counts."""
+    found: list[tuple[str, int]] = []
+    path = ""
+    for line in text.split("\n"):
+        if line.startswith("+++ "):
+            path = _path(line)
+        elif _RANGES.match(line):
+            found.append((path, max(int(line.split()[1][1:].partition(",")[0]) - 1, 0)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,15 @@ _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents
     GoldenReport: (pages.of_goldens, documents.of_goldens),
     Comparison: (compare_tables.page, documents.of_comparison),
 }
+# GitHub refuses a step summary beyond 1 MiB whole.
+SUMMARY_BYTES = 1 << 20
+# A format's name on the command line, and the module of reports/ that makes it.
+FORMATS = {
+    "junit": "junit",
+    "github": "github",
+    "mutation-json": "elements",
+    "html": "html",
+}
 
 
 def page(result: object) -> tables.Page:
@@ -33,8 +43,15 @@ def document(result: object) -> documents.Document:
 
 
 def markdown(result: object) -> str:
-    """Return a result's page as markdown."""
-    return tables.markdown(page(result))
+    """Return a result's page as markdown, cut to what a CI's step summary holds."""
+    return tables.markdown(page(result), most_bytes=SUMMARY_BYTES)
+
+
+def exported(result: object, format: str) -> str:  # noqa: A002
+    """Return a campaign in one of FORMATS; RunFileError for a run of another kind."""
+    module = importlib.import_module(f"qsa_bench.reports.{FORMATS[format]}")
+    text: str = module.text(result)
+    return text
 
 
 def exit_code(result: object) -> int:

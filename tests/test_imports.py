@@ -47,6 +47,7 @@ LAYERS = (
     ("cli_options",),
     ("commands",),
     ("console", "results"),
+    ("reports",),
     ("pages", "documents"),
     ("gate_tables", "mutation_tables", "sweep_tables", "compare_tables"),
     ("tables",),
