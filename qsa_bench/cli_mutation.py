@@ -28,6 +28,7 @@ from qsa_bench.cli_options import (
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to the program."""
     app.command()(mutate)
+    app.command()(merge)
     app.command()(report)
 
 
@@ -134,12 +135,31 @@ def mutate(
     return Asked("mutate", request, format, quiet, verbose)
 
 
+def merge(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="All shards of a campaign: folders, their names, or zips."
+        ),
+    ],
+    output: Results = defaults.RESULTS,
+    format: Format = "table",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Asked:
+    """Join the shards of a campaign into one run."""
+    from qsa_bench import requests
+
+    request = requests.MergeRequest(runs=tuple(runs), results=output)
+    return Asked("merge", request, format, quiet, verbose)
+
+
 def report(
     run: Annotated[
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run folder, its name under --results, or latest.",
+            help="A run folder, its name under --results, a zip of one, or latest.",
             autocompletion=complete_run,
         ),
     ] = "latest",

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.model import SCHEMA_VERSION, Status
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult
@@ -117,6 +118,28 @@ def of_comparison(comparison: Comparison) -> Document:
         "only_old": list(comparison.only_old),
         "only_new": list(comparison.only_new),
         "notes": list(comparison.notes),
+    }
+
+
+def of_campaigns(comparison: CampaignComparison) -> Document:
+    """Return what two campaigns differ in, ids of mutants by what became of them."""
+    lists = {
+        "new_survivors": comparison.appeared,
+        "fixed": comparison.fixed,
+        "remaining": comparison.remaining,
+        "unknown": comparison.unknown,
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "compare",
+        "exit_code": int(comparison.exit_code),
+        "kind": "mutate",
+        "old": comparison.old.id,
+        "new": comparison.new.id,
+        "target": comparison.new.target,
+        **{name: [result.mutant.id for result in results] for name, results in lists.items()},
+        "only_old": comparison.only_old,
+        "only_new": comparison.only_new,
     }
 
 

@@ -299,7 +299,7 @@ class MutantResult:
     """What became of one mutant and whether its manifest said so.
 
     `code` is the digest of its machine code, "" where there is none: mutants that share it are one
-    and ran once.
+    and ran once. A race mutant was given away by `orders_killed` of `orders` orders of threads.
     """
 
     mutant: Mutant
@@ -315,6 +315,8 @@ class MutantResult:
     seconds: float = 0.0
     reused: bool = False
     code: str = ""
+    orders_killed: int | None = None
+    orders: int | None = None
 
 
 @dataclass(frozen=True)

@@ -305,6 +305,15 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
+class MergeRequest:
+    """Join the shards of one campaign: run folders, names under `results`, or zips."""
+
+    runs: tuple[str, ...]
+    results: Path = defaults.RESULTS
+    argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ReportRequest:
     """Read a run folder. "latest" is the newest folder under `results`.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qsa_bench import compare_tables, documents, pages, tables
+from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult
@@ -19,6 +20,7 @@ _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents
     Listing: (pages.of_listing, documents.of_listing),
     MutantDiffs: (pages.of_diffs, documents.of_diffs),
     GoldenReport: (pages.of_goldens, documents.of_goldens),
+    CampaignComparison: (compare_tables.campaign_page, documents.of_campaigns),
     Comparison: (compare_tables.page, documents.of_comparison),
 }
 # GitHub refuses a step summary beyond 1 MiB whole.
@@ -58,7 +60,7 @@ def exit_code(result: object) -> int:
     """Return what the process answers; a list of nothing is no success."""
     if isinstance(result, StoredRun):
         return result.run.exit_code
-    if isinstance(result, ReplayResult | Diagnosis | Comparison):
+    if isinstance(result, ReplayResult | Diagnosis | Comparison | CampaignComparison):
         return int(result.exit_code)
     if isinstance(result, Listing) and not result.rows:
         return int(ExitCode.NOTHING_SELECTED)

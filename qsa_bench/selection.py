@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,8 @@ def choose(found: Sequence[Mutant], selection: Selection, locate: Callable[[str]
     if selection.sample is not None and selection.sample < len(left):
         kept = set(random.Random(selection.seed).sample(range(len(left)), selection.sample))  # noqa: S311
         left = [mutant for index, mutant in enumerate(left) if index in kept]
-    notes: dict[str, Any] = {"list": list_digest(left), "listed": len(left)}
+    whole = replace(selection, shard=None) == Selection()
+    notes: dict[str, Any] = {"list": list_digest(left), "listed": len(left), "whole": whole}
     if selection.sample is not None:
         notes["sample"] = {"size": selection.sample, "seed": selection.seed}
     if selection.shard is not None:

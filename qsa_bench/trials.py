@@ -22,6 +22,7 @@ from qsa_bench.equivalence import Argument, Compilers
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.operators import OPERATORS
 from qsa_bench.parity import CHECKED, PLAIN, Limits, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.races import Races, Seldom
 
 _CODE_DIGITS = 16
 
@@ -44,6 +45,7 @@ class _Run:
     verdicts: tuple[Verdict, ...]
     builds: tuple[Build, ...]
     by_clock: bool
+    seldom: Seldom | None = None
 
 
 class Trials:
@@ -57,6 +59,7 @@ class Trials:
         workload: Workload,
         limits: Limits,
         arguments: Mapping[str, Argument],
+        races: Races | None,
     ) -> None:
         self._target = target
         self._builder = builder
@@ -64,6 +67,7 @@ class Trials:
         self._workload = workload
         self._limits = limits
         self._arguments = arguments
+        self._races = races
         self._root = resources.tree_root()
         self._compilers = Compilers(self._root)
         self._runs: dict[str, Future[_Run]] = {}
@@ -90,7 +94,7 @@ class Trials:
             return Trial(self._judged(mutant, outcome, why, code=code), (), plain.all)
         ran = self._once(code, lambda: self._gate(mutant, tree, plain))
         result, kills = outcomes.result_of(mutant, self._target, ran.verdicts, None, 0.0)
-        result = replace(result, code=code)
+        result = with_orders(replace(result, code=code), ran.seldom)
         if result.outcome is Outcome.SURVIVED:
             result = self._survivor(mutant, tree, result)
         elif mutant.id in self._arguments and result.outcome is not Outcome.NOT_RUN:
@@ -146,7 +150,8 @@ class Trials:
                 more = self._workload.gate(both, self._limits, modes=(CHECKED,))
                 verdicts += more.verdicts
                 by_clock = by_clock or more.by_clock
-        return _Run(tuple(verdicts), tuple(builds), by_clock)
+        seldom = self._races.seen(plain) if self._races is not None and mutant.race else None
+        return _Run(tuple(verdicts), tuple(builds), by_clock, seldom)
 
     def _survivor(self, mutant: Mutant, tree: Path, result: MutantResult) -> MutantResult:
         """Ask the optimising compilers, then the arguments, why nothing saw it."""
@@ -190,6 +195,13 @@ class Trials:
 
     def _judged(self, mutant: Mutant, outcome: Outcome, why: str, code: str = "") -> MutantResult:
         return MutantResult(mutant, self._target, outcome, True, why=why, code=code)
+
+
+def with_orders(result: MutantResult, seldom: Seldom | None) -> MutantResult:
+    """Return a result with how many orders of threads gave the mutant away, where that is known."""
+    if seldom is None:
+        return result
+    return replace(result, orders_killed=seldom.killed, orders=seldom.schedules)
 
 
 def _code_of(builds: StageBuilds) -> str:

@@ -12,13 +12,14 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from qsa_bench import (
     baseline,
-    checks,
+    campaign_notes,
     equivalence,
     mutants,
     outcomes,
@@ -33,13 +34,14 @@ from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.goldens import Golden
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, SourceText, Verdict
 from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.races import Races
 from qsa_bench.requests import MutateRequest, Progress
 from qsa_bench.reuse import Outcomes
 from qsa_bench.selection import Chosen
-from qsa_bench.stages.base import Stage
+from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
-from qsa_bench.trials import Trials
+from qsa_bench.trials import Trials, with_orders
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,12 @@ def _mutate(
         tally.codes.append(ExitCode.MUTATION_MISMATCH)
     if any(result.outcome is Outcome.NOT_RUN for result in tally.results):
         tally.codes.append(ExitCode.INCOMPLETE)
-    _conclude(plans, chosen, tally)
+    done = {result.mutant.id for result in tally.results}
+    left = sum(mutant.id not in done and not mutant.control for mutant in chosen.mutants)
+    stages = [plan.stage for plan in plans]
+    tally.notes.update(
+        campaign_notes.conclude(stages, tally.results, tally.kills, left, chosen.whole)
+    )
     return writer.finish(asked, len(tally.results), combine(tally.codes), tally.notes)
 
 
@@ -222,22 +229,25 @@ def _run_stage(
             if clean is None:
                 return
             reuse.outcomes.keep_clean(reuse.inputs, clean)
+            races = _races(left, stage, cases, builds, request.target)
             trials = Trials(
-                request.target, builder, builds, workload, clean.limits, reuse.arguments
+                request.target, builder, builds, workload, clean.limits, reuse.arguments, races
             )
-            _run_mutants(
-                left,
-                request,
-                builder,
-                builds,
-                workload,
-                clean,
-                trials,
-                writer,
-                tally,
-                progress,
-                reuse,
-            )
+            with races or nullcontext():
+                _run_mutants(
+                    left,
+                    request,
+                    builder,
+                    builds,
+                    workload,
+                    clean,
+                    trials,
+                    races,
+                    writer,
+                    tally,
+                    progress,
+                    reuse,
+                )
     own = [result for result in tally.results if result.mutant.stage == stage.name]
     spent = time.perf_counter() - gated
     ran = len(own) - len(known)
@@ -292,6 +302,15 @@ def _gate_clean(
     return clean
 
 
+def _races(
+    left: Sequence[Mutant], stage: Stage, cases: Sequence[Case], builds: StageBuilds, target: str
+) -> Races | None:
+    """Return the small cases under many orders, where a mutant needs them and orders are ours."""
+    if target != "host" or not any(mutant.race for mutant in left):
+        return None
+    return Races(stage, cases, builds)
+
+
 def _reuse(
     request: MutateRequest, golden: Golden | None, builds: StageBuilds, plan: _Plan
 ) -> _Reuse:
@@ -317,6 +336,7 @@ def _run_mutants(
     workload: Workload,
     clean: Seen,
     trials: Trials,
+    races: Races | None,
     writer: RunWriter,
     tally: _Tally,
     progress: Progress,
@@ -331,7 +351,9 @@ def _run_mutants(
             trial = trials.run(mutant)
             made = _Made(trial.result, trial.kills, trial.builds, trial.log, trial.by_clock)
         else:
-            made = _run_mutant(mutant, request.target, builder, builds, workload, clean.limits)
+            made = _run_mutant(
+                mutant, request.target, builder, builds, workload, clean.limits, races
+            )
         # What was stopped half-way says nothing of the mutant.
         if workload.stopped.is_set():
             return None
@@ -369,6 +391,7 @@ def _run_mutant(
     builds: StageBuilds,
     workload: Workload,
     limits: Limits,
+    races: Races | None,
 ) -> _Made:
     """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
     begun = time.perf_counter()
@@ -386,10 +409,12 @@ def _run_mutant(
             result = _same_code(mutant, target, time.perf_counter() - begun)
             return _Made(result, (), made.all)
         seen = workload.gate(made, limits, (tree.root,) if tree.python else ())
+        ordered = races is not None and mutant.race and not tree.python
+        seldom = races.seen(made) if races is not None and ordered else None
     bits = _differing_bits(workload, seen.verdicts)
     seconds = round(time.perf_counter() - begun, 3)
     result, kills = outcomes.result_of(mutant, target, seen.verdicts, bits, seconds)
-    return _Made(result, kills, made.all, by_clock=seen.by_clock)
+    return _Made(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
 
 
 def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:
@@ -421,29 +446,3 @@ def _differing_bits(workload: Workload, verdicts: Sequence[Verdict]) -> int | No
     if not counted or {case for case, _ in seen} != counted:
         return None
     return round(sum(bits for _, bits in seen))
-
-
-def _conclude(plans: Sequence[_Plan], chosen: Chosen, tally: _Tally) -> None:
-    notes = tally.notes
-    done = {result.mutant.id for result in tally.results}
-    left = [m for plan in plans for m in plan.chosen if m.id not in done and not m.control]
-    notes["score"] = outcomes.score_of(tally.results, len(left))
-    notes["worth"] = outcomes.worth_of_checks(tally.kills)
-    # A part of the mutants says nothing about what all of them leave untested.
-    if chosen.whole and len(tally.results) == sum(len(plan.chosen) for plan in plans):
-        notes["unneeded_checks"] = [
-            f"{plan.stage.name}: {check}"
-            for plan in plans
-            for check in outcomes.unneeded_checks(
-                checks.checks_of(plan.stage),
-                [kill for kill in tally.kills if kill.mutant.startswith(f"{plan.stage.name}/")],
-            )
-        ]
-        notes["unbroken_clauses"] = [
-            f"{plan.stage.name}: {clause}"
-            for plan in plans
-            for clause in outcomes.unbroken_clauses(
-                plan.stage.clauses,
-                [r for r in tally.results if r.mutant.stage == plan.stage.name],
-            )
-        ]

@@ -156,6 +156,8 @@ def _mutant_row(result: MutantResult) -> Row:
         "duration_ns": _nanoseconds(result.seconds),
         "reused": result.reused,
         "code": result.code,
+        "orders_killed": result.orders_killed,
+        "orders": result.orders,
     }
 
 
@@ -191,6 +193,8 @@ def _mutant(row: Row) -> MutantResult:
         seconds=row["duration_ns"] / 1e9,
         reused=row["reused"],
         code=row["code"],
+        orders_killed=row["orders_killed"],
+        orders=row["orders"],
     )
 
 
@@ -224,10 +228,12 @@ MUTANTS = Layout[MutantResult](
         "duration_ns": INTEGER,
         "reused": FLAG,
         "code": TEXT,
+        "orders_killed": INTEGER,
+        "orders": INTEGER,
     },
     to_row=_mutant_row,
     from_row=_mutant,
-    added={"operator": "", "code": ""},
+    added={"operator": "", "code": "", "orders_killed": None, "orders": None},
     order=("id",),
 )
 
