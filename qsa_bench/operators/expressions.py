@@ -30,6 +30,7 @@ _SHIFTS = {"<<": ">>", ">>": "<<", "<<=": ">>=", ">>=": "<<="}
 # Intrinsics that stand for an operator because their rounding is fixed.
 _INTRINSICS = {"__fadd_rn": "__fsub_rn", "__fsub_rn": "__fadd_rn", "__fdiv_rn": "__fmul_rn"}
 _ROUNDED = ("__fadd_rn", "__fmaf_rn", "__fmul_rn", "fmaf")
+_TO_BF16 = ("round_to_bf16", "__float2bfloat16_rn", "__float2bfloat16")
 _EXTREMES = {"min": "max", "max": "min", "fminf": "fmaxf", "fmaxf": "fminf"}
 _INTEGER = re.compile(r"^(0[xX][0-9a-fA-F]+|[0-9]+)([uUlL]*)$")
 _REAL = re.compile(r"^([0-9]*\.[0-9]*(?:[eE][-+]?[0-9]+)?)([fF]?)$")
@@ -133,8 +134,15 @@ def _condition(source: Source, node: Node) -> Iterator[Edit]:
 
 def _bf16(source: Source, node: Node) -> Iterator[Edit]:
     call = calls(source, node)
-    if call is not None and call[0] in _ROUNDED:
+    if call is not None and call[0] in _ROUNDED and not _is_rounded(source, node):
         yield Edit.of(node, f"__bfloat162float(__float2bfloat16_rn({source.text(node)}))")
+
+
+def _is_rounded(source: Source, node: Node) -> bool:
+    """True where the value goes to bf16 anyway: rounding it before is nothing."""
+    outer = node.parent.parent if node.parent is not None else None
+    call = None if outer is None else calls(source, outer)
+    return call is not None and call[0] in _TO_BF16
 
 
 def _in_function(operator: Yields) -> Yields:

@@ -324,6 +324,8 @@ def _refusals() -> Iterator[Case]:
     changes: list[tuple[str, Mapping[str, Value], int]] = [
         *((f"null-{name}", {name: None}, qsa.NULL_POINTER) for name in pointers),
         *((f"unaligned-{name}", {name: At(name, 4)}, qsa.UNSUPPORTED) for name in pointers),
+        # Only what comes after it is refused.
+        ("null-after-16", {"fused_qk": At("fused_qk", 8), "cos": None}, qsa.NULL_POINTER),
         ("negative-tokens", {"tokens": -1}, qsa.BAD_EXTENT),
         ("negative-first", {"first_block": -1}, qsa.BAD_EXTENT),
         ("negative-count", {"block_count": -1}, qsa.BAD_EXTENT),

@@ -312,9 +312,20 @@ def _refusals() -> Iterator[Case]:
         "block_capacity",
         "score_cols",
     )
+    most = 2**31 - 1
     changes: list[tuple[str, Mapping[str, Value], int]] = [
         *((f"null-{name}", {name: None}, qsa.NULL_POINTER) for name in pointers),
         *((f"unaligned-{name}", {name: At(name, 4)}, qsa.UNSUPPORTED) for name in pointers[:5]),
+        # Only what comes after it is refused: 16 bytes of alignment, and the last i32, will do.
+        ("null-after-16", {"fused_qk": At("fused_qk", 8), "cos": None}, qsa.NULL_POINTER),
+        ("null-after-most-rows", {"row_count": most, "cos": None}, qsa.NULL_POINTER),
+        (
+            "null-after-most-tokens",
+            {"tokens": most, "score_cols": most // 4, "cos": None},
+            qsa.NULL_POINTER,
+        ),
+        ("rows-beyond-i32", {"row_count": most + 1}, qsa.BAD_EXTENT),
+        ("tokens-beyond-i32", {"tokens": most + 1, "score_cols": most}, qsa.BAD_EXTENT),
         *((f"negative-{name}", {name: -1}, qsa.BAD_EXTENT) for name in extents),
         ("stride-639", {"fused_stride": 639}, qsa.BAD_STRIDE),
         ("stride-641", {"fused_stride": 641}, qsa.BAD_STRIDE),
