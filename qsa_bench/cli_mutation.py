@@ -29,6 +29,7 @@ def add_commands(app: typer.Typer) -> None:
     """Add the commands to the program."""
     app.command()(mutate)
     app.command()(merge)
+    app.command()(argue)
     app.command()(report)
 
 
@@ -110,9 +111,9 @@ def mutate(
     verbose: Verbose = False,
 ) -> Asked:
     """Prove the gate: it must see every fault put in."""
-    from qsa_bench import requests
+    from qsa_bench import campaign_requests, requests
 
-    request = requests.MutateRequest(
+    request = campaign_requests.MutateRequest(
         stages=tuple(stage or ()),
         target=target,
         golden=golden,
@@ -126,11 +127,11 @@ def mutate(
         in_diff=in_diff,
         sample=sample,
         sample_seed=seed,
-        shard=requests.shard_of(shard) if shard else None,
+        shard=campaign_requests.shard_of(shard) if shard else None,
         stop_after_s=max_time,
     )
     if list_ or show or diff:
-        asked = requests.MutantsRequest(request, diffs=diff or show is not None)
+        asked = campaign_requests.MutantsRequest(request, diffs=diff or show is not None)
         return Asked("mutants", asked, format, quiet, verbose)
     return Asked("mutate", request, format, quiet, verbose)
 
@@ -148,10 +149,39 @@ def merge(
     verbose: Verbose = False,
 ) -> Asked:
     """Join the shards of a campaign into one run."""
-    from qsa_bench import requests
+    from qsa_bench import campaign_requests
 
-    request = requests.MergeRequest(runs=tuple(runs), results=output)
+    request = campaign_requests.MergeRequest(runs=tuple(runs), results=output)
     return Asked("merge", request, format, quiet, verbose)
+
+
+def argue(
+    stage: Stages = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="GLOB", help="These mutants; repeatable.", show_default=False),
+    ] = None,
+    inputs: Annotated[
+        int, typer.Option("--inputs", metavar="N", help="Generated inputs to compare on.")
+    ] = 100_000,
+    by_contract: Annotated[
+        bool, typer.Option("--by-contract", help="Hold to the stage's checks, not to equal bits.")
+    ] = False,
+    jobs: Jobs = None,
+    format: Format = "table",
+    quiet: Quiet = False,
+) -> Asked:
+    """Gather evidence that mutants are equivalent."""
+    from qsa_bench import campaign_requests, requests
+
+    request = campaign_requests.ArgueRequest(
+        stages=tuple(stage or ()),
+        id_globs=tuple(id or ()),
+        inputs=inputs,
+        by_contract=by_contract,
+        jobs=requests.default_jobs() if jobs is None else jobs,
+    )
+    return Asked("argue", request, format, quiet)
 
 
 def report(

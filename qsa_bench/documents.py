@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from qsa_bench.campaign_requests import Argued, MutantDiffs
 from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.model import SCHEMA_VERSION, Status
-from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult
+from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
 from qsa_bench.store import StoredRun, layouts, timing_layouts
 from qsa_bench.store.columns import Layout
 
@@ -202,6 +203,17 @@ def of_diffs(diffs: MutantDiffs) -> Document:
             }
             for mutant in diffs.mutants
         ],
+    }
+
+
+def of_argued(argued: Argued) -> Document:
+    """Return the evidence gathered."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "argue",
+        "exit_code": int(argued.exit_code),
+        "equal": list(argued.lines),
+        "differing": list(argued.differing),
     }
 
 

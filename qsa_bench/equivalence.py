@@ -32,7 +32,11 @@ _KEYS: Mapping[str, type] = {
     "reason": str,
     "date": date,
     "inputs": int,
+    "equal": str,
 }
+# "bits": outputs were equal bit for bit. "contract": every check of the stage passed, where the
+# contract leaves a choice (the order of a sum).
+_EQUAL = ("bits", "contract")
 _ARCHITECTURE = 90
 _LIMIT_S = 300.0
 _DIGITS = 12
@@ -48,6 +52,7 @@ class Argument:
     reason: str
     date: date
     inputs: int
+    equal: str
 
 
 def read(root: Path, stage: str) -> dict[str, Argument]:
@@ -73,6 +78,8 @@ def read(root: Path, stage: str) -> dict[str, Argument]:
         argument = Argument(**row)
         if argument.id in found or not argument.id.startswith(f"{stage}/"):
             raise ManifestError(f"{name}: {argument.id} stands twice, or is of another stage")
+        if argument.equal not in _EQUAL:
+            raise ManifestError(f"{name}: equal is {argument.equal!r}, not {' or '.join(_EQUAL)}")
         if not argument.reason.strip() or argument.inputs < LEAST_INPUTS:
             raise ManifestError(
                 f"{name}: {argument.id} needs a reason and {LEAST_INPUTS:,} inputs of evidence"

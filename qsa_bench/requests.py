@@ -18,7 +18,7 @@ from typing import Protocol
 from qsa_bench import defaults
 from qsa_bench.errors import UsageError
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.model import TARGETS, Finding, Mutant, Status
+from qsa_bench.model import TARGETS, Finding, Status
 from qsa_bench.timing import Rule
 
 BUILD_MODES = ("plain", "checked")
@@ -40,7 +40,8 @@ def default_jobs() -> int:
     return max(1, len(os.sched_getaffinity(0)))
 
 
-def _check(target: str, jobs: int = 1, seeds: int = 0) -> None:
+def check(target: str, jobs: int = 1, seeds: int = 0) -> None:
+    """Refuse, by UsageError, values that no command takes."""
     if target not in TARGETS:
         raise UsageError(f"--target {target}: there is no such target; use {' or '.join(TARGETS)}")
     if jobs < 1:
@@ -88,14 +89,6 @@ def rule(half_width: float, least: int, most: int, limit_s: float) -> Rule:
         return Rule(half_width=half_width, least=least, most=most, limit_s=limit_s)
     except ValueError as error:
         raise UsageError(f"--half-width, --least, --most, --limit: {error}") from None
-
-
-def shard_of(text: str) -> tuple[int, int]:
-    """Return (K, N) of a shard given as K/N, counted from 1; UsageError for anything else."""
-    first, slash, last = text.partition("/")
-    if not (slash and first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
-        raise UsageError(f"--shard {text}: give K/N with K from 1 to N, as in 1/4 to 4/4")
-    return int(first), int(last)
 
 
 class Progress(Protocol):
@@ -160,44 +153,7 @@ class GateRequest:
     foreign: ForeignRequest | None = None
 
     def __post_init__(self) -> None:
-        _check(self.target, self.jobs, self.seeds)
-
-
-@dataclass(frozen=True)
-class MutateRequest:
-    """Run the mutants of stages. `id_globs` match "<stage>/<name>"; none: all.
-
-    `auto` adds the automatic mutants; `operators` are globs of their operators, and with any only
-    automatic ones run. `in_diff` is a diff: only what it touches. `sample` mutants of all, drawn
-    with `sample_seed`; `shard` is (K, N), K from 1. After `stop_after_s` no further mutant begins.
-    `fresh` runs every mutant, also one whose outcome is kept from an earlier run.
-    """
-
-    stages: tuple[str, ...] = ()
-    target: str = "host"
-    golden: Path | None = None
-    id_globs: tuple[str, ...] = ()
-    seeds: int = defaults.MUTATE_SEEDS
-    jobs: int = field(default_factory=default_jobs)
-    results: Path = defaults.RESULTS
-    argv: tuple[str, ...] = ()
-    fresh: bool = False
-    auto: bool = False
-    operators: tuple[str, ...] = ()
-    in_diff: Path | None = None
-    sample: int | None = None
-    sample_seed: int = 0
-    shard: tuple[int, int] | None = None
-    stop_after_s: float | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.target, self.jobs, self.seeds)
-        if self.sample is not None and self.sample < 1:
-            raise UsageError(f"--sample {self.sample}: at least one mutant is needed")
-        if self.stop_after_s is not None and self.stop_after_s <= 0:
-            raise UsageError(f"--max-time {self.stop_after_s}: a time above 0 is needed")
-        if self.operators and not self.auto:
-            raise UsageError("--operator goes with --auto")
+        check(self.target, self.jobs, self.seeds)
 
 
 @dataclass(frozen=True)
@@ -221,7 +177,7 @@ class BuildRequest:
     argv: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check(self.target, self.jobs)
+        check(self.target, self.jobs)
         if self.mode is not None and self.mode not in BUILD_MODES:
             raise UsageError(f"--mode {self.mode}: use {' or '.join(BUILD_MODES)}")
         if self.target == "host" and (self.architectures or self.all_architectures):
@@ -246,7 +202,7 @@ class ReplayRequest:
     foreign: ForeignRequest | None = None
 
     def __post_init__(self) -> None:
-        _check(self.target)
+        check(self.target)
         if self.foreign is not None and self.mutant is not None:
             raise UsageError("--library and --mutant: a mutant is one of a kernel of this tree")
 
@@ -278,7 +234,7 @@ class SweepRequest:
     argv: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check("cuda", self.jobs)
+        check("cuda", self.jobs)
         for peer in self.peers:
             module, _, function = peer.partition(":")
             if not module or not function.isidentifier():
@@ -302,15 +258,6 @@ class CompareRequest:
             raise UsageError(f"--max-slowdown {self.max_slowdown:.0%}: a share above 0 is needed")
         if not 0 <= self.max_growth < 100:
             raise UsageError(f"--max-growth {self.max_growth:.0%}: a share of 0 or more is needed")
-
-
-@dataclass(frozen=True)
-class MergeRequest:
-    """Join the shards of one campaign: run folders, names under `results`, or zips."""
-
-    runs: tuple[str, ...]
-    results: Path = defaults.RESULTS
-    argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -353,7 +300,7 @@ class DoctorRequest:
     results: Path = defaults.RESULTS
 
     def __post_init__(self) -> None:
-        _check(self.target)
+        check(self.target)
 
 
 @dataclass(frozen=True)
@@ -367,7 +314,7 @@ class ListRequest:
     results: Path = defaults.RESULTS
 
     def __post_init__(self) -> None:
-        _check(self.target)
+        check(self.target)
         if self.what not in LISTS:
             raise UsageError(f"list {self.what}: there is no such list; use {', '.join(LISTS)}")
 
@@ -400,21 +347,6 @@ class ReplayResult:
             raise ValueError("replay: trapped without a reason")
         if (self.exit_code is ExitCode.OK) != (self.status is Status.PASS):
             raise ValueError(f"replay: exit {int(self.exit_code)} for status {self.status}")
-
-
-@dataclass(frozen=True)
-class MutantsRequest:
-    """Show the mutants that a MutateRequest would run, and run none. `diffs` shows each patch."""
-
-    campaign: MutateRequest
-    diffs: bool = False
-
-
-@dataclass(frozen=True)
-class MutantDiffs:
-    """Mutants as a person reads them: id, what it proves, and the patch."""
-
-    mutants: tuple[Mutant, ...]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from qsa_bench import compare_tables, documents, pages, tables
+from qsa_bench.campaign_requests import Argued, MutantDiffs
 from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.requests import Diagnosis, GoldenReport, Listing, MutantDiffs, ReplayResult
+from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
 from qsa_bench.store import StoredRun
 
 _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents.Document]]] = {
@@ -18,6 +19,7 @@ _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents
     ReplayResult: (pages.of_replay, documents.of_replay),
     Diagnosis: (pages.of_diagnosis, documents.of_diagnosis),
     Listing: (pages.of_listing, documents.of_listing),
+    Argued: (pages.of_argued, documents.of_argued),
     MutantDiffs: (pages.of_diffs, documents.of_diffs),
     GoldenReport: (pages.of_goldens, documents.of_goldens),
     CampaignComparison: (compare_tables.campaign_page, documents.of_campaigns),
@@ -60,7 +62,7 @@ def exit_code(result: object) -> int:
     """Return what the process answers; a list of nothing is no success."""
     if isinstance(result, StoredRun):
         return result.run.exit_code
-    if isinstance(result, ReplayResult | Diagnosis | Comparison | CampaignComparison):
+    if isinstance(result, ReplayResult | Diagnosis | Comparison | CampaignComparison | Argued):
         return int(result.exit_code)
     if isinstance(result, Listing) and not result.rows:
         return int(ExitCode.NOTHING_SELECTED)

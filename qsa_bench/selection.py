@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from qsa_bench import mutants, patches, resources
+from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.errors import NothingSelectedError, UsageError
 from qsa_bench.model import Mutant
 from qsa_bench.operators import OPERATORS
-from qsa_bench.requests import MutateRequest
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from qsa_bench import campaign_numbers, compare_campaigns, merging, results, stats, store
+from qsa_bench.campaign_requests import MergeRequest
 from qsa_bench.errors import IncompleteError, NotComparableError, UsageError
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Kill, MutantResult, Outcome
-from qsa_bench.requests import MergeRequest, NullProgress
+from qsa_bench.requests import NullProgress
 from qsa_bench.store import RunWriter, StoredRun
 from tests.reports.campaigns import RESULTS, campaign, kills_of, result
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from qsa_bench import campaign_notes, merging, store
+from qsa_bench.campaign_requests import MergeRequest
 from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.model import Outcome
-from qsa_bench.requests import MergeRequest, Progress
+from qsa_bench.requests import Progress
 from qsa_bench.stages import select_stages
 from qsa_bench.store import RunWriter, StoredRun
 

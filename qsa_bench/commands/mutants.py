@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from qsa_bench import baseline, patches, selection
+from qsa_bench.campaign_requests import MutantDiffs, MutantsRequest
 from qsa_bench.model import Mutant
-from qsa_bench.requests import Listing, MutantDiffs, MutantsRequest, Progress
+from qsa_bench.requests import Listing, Progress
 
 _COLUMNS = ("mutant", "expect", "place", "proves")
 # The sentence of an automatic mutant says no more than its operator; JSON has it.

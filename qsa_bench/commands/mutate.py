@@ -28,6 +28,7 @@ from qsa_bench import (
     selection,
 )
 from qsa_bench.builder import Builder
+from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.equivalence import Argument
 from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
@@ -35,7 +36,7 @@ from qsa_bench.goldens import Golden
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, SourceText, Verdict
 from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.races import Races
-from qsa_bench.requests import MutateRequest, Progress
+from qsa_bench.requests import Progress
 from qsa_bench.reuse import Outcomes
 from qsa_bench.selection import Chosen
 from qsa_bench.stages.base import Case, Stage

@@ -168,6 +168,7 @@ class Stage:
     numbers: Mapping[str, str] = field(default_factory=dict)
     sweep: SweepSpec | None = None
     interface: Interface | None = None
+    generated: Callable[[int], tuple[Case, int]] | None = None
 
     def __post_init__(self) -> None:
         if not self.kernels:

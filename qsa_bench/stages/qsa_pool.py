@@ -37,6 +37,7 @@ Array = npt.NDArray[Any]
 STAGE_NAME = "qsa_pool"
 _SEEDS = 20
 _CHECKED_BLOCKS = 40
+_GENERATED_BLOCKS = 500
 
 KERNEL = Kernel(
     STAGE_NAME,
@@ -357,6 +358,19 @@ def _refusals() -> Iterator[Case]:
         )
 
 
+def generated(seed: int) -> tuple[Case, int]:
+    """Return a case of random keys, of another magnitude with each seed, and its blocks."""
+    tokens = qsa.RATIO * _GENERATED_BLOCKS + seed % qsa.RATIO
+    made = _case(
+        "generated",
+        str(seed),
+        _NUMERICS,
+        lambda: qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 7 - 3)),
+        schedules=ONE_SCHEDULE,
+    )
+    return made, _GENERATED_BLOCKS
+
+
 def cases(golden: Golden | None) -> Sequence[Case]:
     """Return every case: the golden's (if given), families and refusals."""
     return [*(_golden_cases(golden) if golden is not None else ()), *_families(), *_refusals()]
@@ -369,6 +383,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    generated=generated,
     golden_kind="qsa",
     numbers=NUMBERS,
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qsa_bench.families import seeded
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import qsa as qsa_golden
 from qsa_bench.model import Finding
@@ -38,6 +39,7 @@ from qsa_bench.stages.base import (
     no_judge,
 )
 
+_GENERATED_ROWS = 250
 _SEEDS = 20
 _CHECKED_BYTES = 300_000
 
@@ -366,6 +368,26 @@ def _nothing(family: str, label: str, clause: str, build: Callable[[], Program])
     )
 
 
+def generated(seed: int) -> tuple[Case, int]:
+    """Return a case of random rows that see random lengths, zero among them, and its rows."""
+    random = seeded("generated-rows", seed)
+    tokens = 24 + seed % 61
+    rows = random.integers(0, tokens, _GENERATED_ROWS)
+    seen = random.integers(0, tokens + 1, _GENERATED_ROWS)
+    made = _case(
+        "generated",
+        str(seed),
+        _NUMERICS,
+        lambda: launch_of(
+            qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 5 - 2)),
+            rows.tolist(),
+            seen.tolist(),
+        ),
+        schedules=ONE_SCHEDULE,
+    )
+    return made, _GENERATED_ROWS
+
+
 def cases(golden: Golden | None) -> Sequence[Case]:
     """Return every case: the golden's (if given), families, traps and refusals."""
     return [
@@ -383,6 +405,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    generated=generated,
     golden_kind="qsa",
     numbers=NUMBERS,
     sweep=SWEEP,

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from qsa_bench import store
+from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.commands import mutate
 from qsa_bench.errors import BuildError, ManifestError, NothingSelectedError
 from qsa_bench.model import Outcome
-from qsa_bench.requests import MutateRequest, NullProgress
+from qsa_bench.requests import NullProgress
 from qsa_bench.store import StoredRun
 from tests.specimen import trees
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
