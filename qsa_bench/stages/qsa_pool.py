@@ -287,6 +287,7 @@ def _families() -> Iterator[Case]:
             schedules=ONE_SCHEDULE,
         )
     yield _case("one-hot", "heads", _NUMERICS, lambda: qsa.one_hot_heads(40))
+    yield _case("largest", "sum-beyond-bf16", ("mean-then-bf16",), lambda: qsa.largest_key(24))
     for token in (0, 13, 39):
         yield _case(
             "nan",
