@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.parity import PLAIN, StageBuilds, Workload
-from qsa_bench.stages.base import Case, Stage
+from qsa_bench.stages.base import Case, Stage, no_judge
 
 # Cases a child is given at once: their programs lie on the disk.
 _BATCH = 10
@@ -29,29 +29,44 @@ class Evidence:
 def gather(
     stage: Stage,
     production: StageBuilds,
-    mutated: StageBuilds,
+    mutated: Mapping[str, StageBuilds],
     inputs: int,
     jobs: int,
     by_contract: bool = False,
-) -> Evidence:
-    """Run both builds on at least `inputs` generated inputs; ends at the first that differs.
+    on_batch: Callable[[], None] = lambda: None,
+) -> dict[str, Evidence]:
+    """Run mutants, by id, and production on at least `inputs` generated inputs.
 
+    A mutant is dropped at the first case that differs; those with one machine code run once.
     NothingSelectedError for a stage that generates none.
     """
     if stage.generated is None:
         raise NothingSelectedError(f"gathering evidence: {stage.name} generates no inputs")
-    done = 0
+    alike: dict[str, list[str]] = {}
+    for name, builds in mutated.items():
+        alike.setdefault(builds.code_digest, []).append(name)
+    left = {names[0]: mutated[names[0]] for names in alike.values()}
+    equal = dict.fromkeys(left, 0)
+    differing: dict[str, str] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        batches = _batches(stage, inputs)
-        for group in _grouped(batches, jobs):
-            found = pool.map(
-                lambda batch: _differing(stage, production, mutated, batch[0], by_contract), group
-            )
-            for batch, differing in zip(group, found, strict=True):
-                if differing:
-                    return Evidence(done, differing, by_contract)
-                done += batch[1]
-    return Evidence(done, by_contract=by_contract)
+        for group in _grouped(_batches(stage, inputs), jobs):
+
+            def one(batch: _Batch) -> dict[str, str]:
+                return _differing(stage, production, left, batch[0], by_contract)
+
+            for batch, told in zip(group, pool.map(one, group), strict=True):
+                on_batch()
+                for name in left:
+                    equal[name] += 0 if name in told else batch[1]
+                differing = {**told, **differing}
+            left = {name: builds for name, builds in left.items() if name not in differing}
+            if not left:
+                break
+    return {
+        name: Evidence(equal[names[0]], differing.get(names[0], ""), by_contract)
+        for names in alike.values()
+        for name in names
+    }
 
 
 _Batch = tuple[list[Case], int]
@@ -85,15 +100,20 @@ def _grouped(batches: Iterator[_Batch], size: int) -> Iterator[list[_Batch]]:
 def _differing(
     stage: Stage,
     production: StageBuilds,
-    mutated: StageBuilds,
+    mutated: Mapping[str, StageBuilds],
     cases: list[Case],
     by_contract: bool,
-) -> str:
-    """Return the first case whose outputs differ, "" where none does."""
-    with Workload(stage, cases, "host", 0) as workload:
-        seen = workload.gate(mutated, modes=(PLAIN,))
-        if by_contract:
-            return seen.failures[0].case if seen.failures else ""
-        clean = workload.gate(production, modes=(PLAIN,))
-    differ = (case for case, digests in clean.digests.items() if seen.digests.get(case) != digests)
-    return next(differ, "")
+) -> dict[str, str]:
+    """Return, by mutant, the first case whose outputs differ; only those that have one."""
+    found: dict[str, str] = {}
+    # Equal bytes need no judge, which takes longer than the run.
+    held = cases if by_contract else [replace(case, judge=no_judge) for case in cases]
+    with Workload(stage, held, "host", 0) as workload:
+        clean = {} if by_contract else workload.gate(production, modes=(PLAIN,)).digests
+        for name, builds in mutated.items():
+            seen = workload.gate(builds, modes=(PLAIN,))
+            differ = [case for case, digests in clean.items() if seen.digests.get(case) != digests]
+            differ += [verdict.case for verdict in seen.failures]
+            if differ:
+                found[name] = differ[0]
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from qsa_bench import baseline, equivalence, evidence, mutants, resources
@@ -14,7 +15,7 @@ from qsa_bench.builder import Builder
 from qsa_bench.campaign_requests import Argued, ArgueRequest
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Mutant
-from qsa_bench.parity import PLAIN, build_stage
+from qsa_bench.parity import PLAIN, StageBuilds, build_stage
 from qsa_bench.requests import Progress
 from qsa_bench.stages import select_stages
 from qsa_bench.stages.base import Stage
@@ -23,38 +24,55 @@ from qsa_bench.stages.base import Stage
 def run(request: ArgueRequest, progress: Progress) -> Argued:
     """Return a line for each mutant whose outputs were equal, and the others by name."""
     stages = select_stages(request.stages)
-    found = [(stage, mutant) for stage in stages for mutant in baseline.read_mutants(stage, True)]
-    chosen = mutants.select([mutant for _, mutant in found], request.id_globs)
-    stage_of = {mutant.id: stage for stage, mutant in found}
-    builder = Builder(resources.cache_root())
+    found = {stage.name: baseline.read_mutants(stage, auto=True) for stage in stages}
+    chosen = mutants.select([m for own in found.values() for m in own], request.id_globs)
     lines: list[str] = []
     differing: list[str] = []
-    progress.start("generated inputs", len(chosen))
-    for mutant in chosen:
-        seen = _evidence(stage_of[mutant.id], mutant, builder, request)
-        if seen is None or seen.differing:
-            differing.append(f"{mutant.id}: {seen.differing if seen else 'does not build'}")
-        else:
-            lines.append(_line(mutant, seen))
-        progress.advance(mutant.id)
+    for stage in stages:
+        own = [mutant for mutant in chosen if mutant.stage == stage.name]
+        if own:
+            _argue(stage, own, request, progress, lines, differing)
     progress.finish()
-    return Argued(
-        tuple(lines), tuple(differing), ExitCode.MUTATION_MISMATCH if differing else ExitCode.OK
-    )
+    code = ExitCode.MUTATION_MISMATCH if differing else ExitCode.OK
+    return Argued(tuple(lines), tuple(differing), code)
 
 
-def _evidence(
-    stage: Stage, mutant: Mutant, builder: Builder, request: ArgueRequest
-) -> evidence.Evidence | None:
+def _argue(
+    stage: Stage,
+    chosen: Sequence[Mutant],
+    request: ArgueRequest,
+    progress: Progress,
+    lines: list[str],
+    differing: list[str],
+) -> None:
+    builder = Builder(resources.cache_root())
     production = baseline.build_or_raise(builder, stage, "host")
-    with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
-        tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
-        built = build_stage(builder, stage.kernels, "host", tree.root, (PLAIN,), mutant.id)
-    if built.failure is not None:
-        return None
-    return evidence.gather(
-        stage, production, built, request.inputs, request.jobs, request.by_contract
+    built: dict[str, StageBuilds] = {}
+    for mutant in chosen:
+        with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
+            tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
+            made = build_stage(builder, stage.kernels, "host", tree.root, (PLAIN,), mutant.id)
+        if made.failure is None:
+            built[mutant.id] = made
+        else:
+            differing.append(f"{mutant.id}: does not build")
+    progress.start(f"{stage.name}: {request.inputs:,} generated inputs", None)
+    seen = evidence.gather(
+        stage,
+        production,
+        built,
+        request.inputs,
+        request.jobs,
+        request.by_contract,
+        progress.advance,
     )
+    for mutant in chosen:
+        if mutant.id in seen:
+            told = seen[mutant.id]
+            if told.differing:
+                differing.append(f"{mutant.id}: {told.differing}")
+            else:
+                lines.append(_line(mutant, told))
 
 
 def _line(mutant: Mutant, seen: evidence.Evidence) -> str:
