@@ -51,7 +51,7 @@ def gather(
     with ThreadPoolExecutor(jobs) as pool:
         for group in _grouped(_batches(stage, inputs), jobs):
 
-            def one(batch: _Batch) -> dict[str, str]:
+            def one(batch: _Batch, left: Mapping[str, StageBuilds] = left) -> dict[str, str]:
                 return _differing(stage, production, left, batch[0], by_contract)
 
             for batch, told in zip(group, pool.map(one, group), strict=True):
