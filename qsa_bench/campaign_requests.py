@@ -30,7 +30,8 @@ class MutateRequest:
     `auto` adds the automatic mutants; `operators` are globs of their operators, and with any only
     automatic ones run. `in_diff` is a diff: only what it touches. `sample` mutants of all, drawn
     with `sample_seed`; `shard` is (K, N), K from 1. After `stop_after_s` no further mutant begins.
-    `fresh` runs every mutant, also one whose outcome is kept from an earlier run.
+    `executor` is "local" or "ray", which spreads them over the cluster at `address`. `results` None
+    keeps nothing on the disk. `fresh` runs every mutant, also one whose outcome is kept from an earlier run.
     """
 
     stages: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class MutateRequest:
     id_globs: tuple[str, ...] = ()
     seeds: int = defaults.MUTATE_SEEDS
     jobs: int = field(default_factory=default_jobs)
-    results: Path = defaults.RESULTS
+    results: Path | None = defaults.RESULTS
     argv: tuple[str, ...] = ()
     fresh: bool = False
     auto: bool = False
@@ -49,6 +50,8 @@ class MutateRequest:
     sample_seed: int = 0
     shard: tuple[int, int] | None = None
     stop_after_s: float | None = None
+    executor: str = "local"
+    address: str | None = None
 
     def __post_init__(self) -> None:
         check(self.target, self.jobs, self.seeds)
@@ -56,6 +59,8 @@ class MutateRequest:
             raise UsageError(f"--sample {self.sample}: at least one mutant is needed")
         if self.stop_after_s is not None and self.stop_after_s <= 0:
             raise UsageError(f"--max-time {self.stop_after_s}: a time above 0 is needed")
+        if self.address is not None and self.executor != "ray":
+            raise UsageError("--address goes with --executor ray")
         if self.operators and not self.auto:
             raise UsageError("--operator goes with --auto")
 

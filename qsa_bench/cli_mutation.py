@@ -10,6 +10,7 @@ import typer
 from qsa_bench import defaults
 from qsa_bench.cli_options import (
     Asked,
+    ExecutorName,
     Format,
     GoldenFile,
     Jobs,
@@ -91,6 +92,18 @@ def mutate(
             show_default=False,
         ),
     ] = None,
+    executor: Annotated[
+        ExecutorName, typer.Option("--executor", help="Here, or over a Ray cluster (extra: ray).")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="A",
+            help="The cluster's, as ray.init takes it. [default: one on this machine]",
+            show_default=False,
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List them and run none.")] = False,
     show: Annotated[
         str | None,
@@ -117,7 +130,7 @@ def mutate(
         stages=tuple(stage or ()),
         target=target,
         golden=golden,
-        id_globs=(*(id or ()), *((show,) if show else ())),
+        id_globs=(show,) if show else tuple(id or ()),
         seeds=seeds,
         jobs=requests.default_jobs() if jobs is None else jobs,
         results=output,
@@ -129,6 +142,8 @@ def mutate(
         sample_seed=seed,
         shard=campaign_requests.shard_of(shard) if shard else None,
         stop_after_s=max_time,
+        executor=executor,
+        address=address,
     )
     if list_ or show or diff:
         asked = campaign_requests.MutantsRequest(request, diffs=diff or show is not None)

@@ -24,6 +24,7 @@ ListName = Literal[
     "runs",
     "exit-codes",
 ]
+ExecutorName = Literal["local", "ray"]
 FormatName = Literal["table", "json"]
 ReportFormatName = Literal["table", "json", "markdown", "junit", "github", "mutation-json", "html"]
 

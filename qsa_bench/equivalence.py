@@ -21,9 +21,9 @@ from pathlib import Path
 from qsa_bench import patches
 from qsa_bench.errors import ManifestError
 from qsa_bench.model import Mutant
+from qsa_bench.mutants import ARGUMENTS
 from qsa_bench.targets import cuda, host
 
-FILE = "equivalent.toml"
 # Inputs whose outputs were bitwise equal, beside the argument.
 LEAST_INPUTS = 100_000
 _KEYS: Mapping[str, type] = {
@@ -60,7 +60,7 @@ def read(root: Path, stage: str) -> dict[str, Argument]:
 
     A stage without the file has none.
     """
-    path = root / "mutations" / stage / FILE
+    path = root / "mutations" / stage / ARGUMENTS
     if not path.is_file():
         return {}
     try:

@@ -35,6 +35,7 @@ OWNERS = {
         "qsa_bench.timers.clocks",
         "qsa_bench.timers.session",
     ),
+    "ray": ("qsa_bench.ray_executor",),
     "matplotlib": ("qsa_bench.plots",),
     "transformers": ("qsa_bench.goldens",),
     "pynvml": ("qsa_bench.environment", "qsa_bench.telemetry", "qsa_bench.targets.cuda"),

@@ -131,6 +131,12 @@ def test_a_macro_that_is_no_cplusplus_is_no_hole_in_the_tree(macro: str) -> None
     assert source.content[one.start_byte - 4 : one.end_byte] == b"x = 1"[-5:]
 
 
+def test_a_c_entry_has_mutants_as_any_function() -> None:
+    source = Source("x.cu", b'extern "C" int entry(int n) { return n < 1; }\n')
+    texts = {e.text for n in source.nodes() for e in OPERATORS["boundary"].edits(source, n)}
+    assert texts == {"<="}
+
+
 def test_what_the_grammar_does_not_understand_is_told() -> None:
     source = Source("x.cu", b"void k() {\n  int x = 1 +;\n}\n")
     assert source.unparsed() == [2]

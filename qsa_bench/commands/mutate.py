@@ -8,33 +8,32 @@ from __future__ import annotations
 
 import math
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from qsa_bench import (
     baseline,
     campaign_notes,
     equivalence,
+    manifest_trials,
     mutants,
-    outcomes,
     patches,
+    ray_executor,
     resources,
     selection,
 )
 from qsa_bench.builder import Builder
 from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.equivalence import Argument
-from qsa_bench.errors import ManifestError, NothingSelectedError
+from qsa_bench.errors import NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.goldens import Golden
-from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, SourceText, Verdict
-from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.model import Kill, Mutant, MutantResult, Outcome, SourceText
+from qsa_bench.parity import Seen, StageBuilds, Workload
 from qsa_bench.races import Races
 from qsa_bench.requests import Progress
 from qsa_bench.reuse import Outcomes
@@ -42,7 +41,7 @@ from qsa_bench.selection import Chosen
 from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
-from qsa_bench.trials import Trials, with_orders
+from qsa_bench.trials import Trial, Trials
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,6 @@ class _Plan:
     stage: Stage
     control: Mutant
     chosen: tuple[Mutant, ...]
-
-
-@dataclass(frozen=True)
-class _Made:
-    """One mutant done: what the thread that ran it hands over to be recorded."""
-
-    result: MutantResult
-    kills: Sequence[Kill]
-    builds: Sequence[Build]
-    log: str = ""
-    by_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,14 +67,14 @@ class _Reuse:
         nvcc = str(shutil.which("nvcc") is not None)
         return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)))
 
-    def find(self, mutant: Mutant) -> _Made | None:
+    def find(self, mutant: Mutant) -> Trial | None:
         """Return what an earlier run found; of Python code its builds say nothing."""
         if _patches_python(mutant):
             return None
         kept = self.outcomes.find(mutant, self.of(mutant))
-        return None if kept is None else _Made(*kept, ())
+        return None if kept is None else Trial(*kept)
 
-    def keep(self, mutant: Mutant, made: _Made) -> None:
+    def keep(self, mutant: Mutant, made: Trial) -> None:
         """Keep what ended: not what a clock decided, or a compiler that was stopped."""
         broken = made.result.outcome is Outcome.UNVIABLE and "error:" not in made.log
         if not (_patches_python(mutant) or broken or made.by_clock):
@@ -113,7 +101,7 @@ class _Tally:
         """True once no further mutant may begin."""
         return time.monotonic() > self.deadline
 
-    def add(self, made: _Made) -> None:
+    def add(self, made: Trial) -> None:
         """Count a mutant in."""
         self.results.append(made.result)
         self.kills.extend(made.kills)
@@ -150,7 +138,9 @@ def _mutate(
     if request.stop_after_s is not None:
         tally.deadline = time.monotonic() + request.stop_after_s
     try:
-        for plan in plans:
+        if request.executor == "ray":
+            _run_on_cluster(request, chosen, writer, tally, progress)
+        for plan in plans if request.executor == "local" else ():
             _run_stage(plan, goldens, request, builder, writer, tally, progress)
     except KeyboardInterrupt:
         tally.codes.append(ExitCode.INTERRUPTED)
@@ -174,9 +164,41 @@ def _mutate(
     return writer.finish(asked, len(tally.results), combine(tally.codes), tally.notes)
 
 
+def _run_on_cluster(
+    request: MutateRequest,
+    chosen: Chosen,
+    writer: RunWriter,
+    tally: _Tally,
+    progress: Progress,
+) -> None:
+    """Put together what the cluster's chunks found."""
+    progress.start("mutants on the Ray cluster", len(chosen.mutants))
+    for part in ray_executor.run(request, chosen.mutants, request.address):
+        # A survivor or a mutant not run is counted from the results; what proves nothing is not.
+        code = ExitCode(part.run.exit_code)
+        if code not in (ExitCode.OK, ExitCode.MUTATION_MISMATCH, ExitCode.INCOMPLETE):
+            tally.codes.append(code)
+        gated = part.run.notes.get("baseline")
+        for stage, told in gated.items() if isinstance(gated, dict) else ():
+            if stage not in tally.notes["baseline"]:
+                tally.notes["baseline"][stage] = told
+                writer.add_verdicts(part.verdicts)
+                writer.add_builds(build for build in part.builds if build.mutant is None)
+        writer.add_sources(source for source in part.sources if source.path not in tally.told)
+        tally.told.update(source.path for source in part.sources)
+        rows = {result.mutant.id: result for result in part.mutants}
+        for name, result in rows.items():
+            kills = [kill for kill in part.kills if kill.mutant == name]
+            builds = [build for build in part.builds if build.mutant == name]
+            _record(Trial(result, kills, builds), writer, tally)
+            progress.advance(name)
+
+
 def _plans(stages: Sequence[Stage], request: MutateRequest) -> tuple[list[_Plan], Chosen]:
     """Read every manifest of every stage before anything runs; select; keep what is not empty."""
     everything = [(stage, baseline.read_mutants(stage, request.auto)) for stage in stages]
+    for stage in stages if request.auto else ():
+        equivalence.read(resources.tree_root(), stage.name)
     pool = [mutant for _, found in everything for mutant in found]
     on_target = [mutant for mutant in pool if request.target in mutant.targets]
     chosen = selection.choose(on_target, *selection.asked_by(request))
@@ -345,14 +367,13 @@ def _run_mutants(
 ) -> None:
     progress.start(f"{workload.stage.name}: mutants", len(left))
 
-    def one(mutant: Mutant) -> _Made | None:
+    def one(mutant: Mutant) -> Trial | None:
         if workload.stopped.is_set() or tally.is_late():
             return None
         if mutant.operator:
-            trial = trials.run(mutant)
-            made = _Made(trial.result, trial.kills, trial.builds, trial.log, trial.by_clock)
+            made = trials.run(mutant)
         else:
-            made = _run_mutant(
+            made = manifest_trials.run(
                 mutant, request.target, builder, builds, workload, clean.limits, races
             )
         # What was stopped half-way says nothing of the mutant.
@@ -375,7 +396,7 @@ def _run_mutants(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _record(made: _Made, writer: RunWriter, tally: _Tally) -> None:
+def _record(made: Trial, writer: RunWriter, tally: _Tally) -> None:
     """Write down a mutant; by the main thread alone, so that nothing comes after the run's end."""
     writer.add_builds(made.builds)
     writer.add_mutants([made.result])
@@ -383,67 +404,3 @@ def _record(made: _Made, writer: RunWriter, tally: _Tally) -> None:
     if made.log:
         writer.log(f"build-{made.result.mutant.id}", made.log)
     tally.add(made)
-
-
-def _run_mutant(
-    mutant: Mutant,
-    target: str,
-    builder: Builder,
-    builds: StageBuilds,
-    workload: Workload,
-    limits: Limits,
-    races: Races | None,
-) -> _Made:
-    """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
-    begun = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
-        tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
-        made = build_stage(
-            builder, workload.stage.kernels, target, tree.root, modes_of(target), mutant.id
-        )
-        failure = made.failure
-        if failure is not None:
-            result = _not_built(mutant, target, failure.log, time.perf_counter() - begun)
-            return _Made(result, (), made.all, failure.log)
-        same_code = made.code_digest == builds.code_digest and not tree.python
-        if same_code:
-            result = _same_code(mutant, target, time.perf_counter() - begun)
-            return _Made(result, (), made.all)
-        seen = workload.gate(made, limits, (tree.root,) if tree.python else ())
-        ordered = races is not None and mutant.race and not tree.python
-        seldom = races.seen(made) if races is not None and ordered else None
-    bits = _differing_bits(workload, seen.verdicts)
-    seconds = round(time.perf_counter() - begun, 3)
-    result, kills = outcomes.result_of(mutant, target, seen.verdicts, bits, seconds)
-    return _Made(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
-
-
-def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:
-    line = next((line for line in log.splitlines() if "error" in line), log.strip()[:200])
-    return MutantResult(
-        mutant, target, Outcome.UNVIABLE, False, why=f"does not build: {line}", seconds=seconds
-    )
-
-
-def _same_code(mutant: Mutant, target: str, seconds: float) -> MutantResult:
-    """A patch that leaves the machine code as it is: proof for an equivalent, else an error."""
-    if mutant.equivalent:
-        why = f"identical object code; {mutant.why_survives}"
-        return MutantResult(mutant, target, Outcome.EQUIVALENT, True, why=why, seconds=seconds)
-    raise ManifestError(
-        f"building {mutant.id}: its object code is the production kernel's, so it proves nothing; "
-        "make the patch change the code, or mark the mutant equivalent and say why"
-    )
-
-
-def _differing_bits(workload: Workload, verdicts: Sequence[Verdict]) -> int | None:
-    """Sum the differing bits of the golden's cases; None when a case gave no output to count."""
-    counted = {case.id for case in workload.cases if case.counts_bits}
-    seen = [
-        (verdict.case, verdict.evidence.numbers["differing_bits"])
-        for verdict in verdicts
-        if verdict.case in counted and "differing_bits" in verdict.evidence.numbers
-    ]
-    if not counted or {case for case, _ in seen} != counted:
-        return None
-    return round(sum(bits for _, bits in seen))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from qsa_bench.operators.edits import Edit, Operator, Yields, calls, operator_of
-from qsa_bench.operators.syntax import Source, function_of
+from qsa_bench.operators.syntax import Source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -154,8 +154,6 @@ def _in_function(operator: Yields) -> Yields:
             if at.type in ("template_parameter_list", "template_argument_list", "parameter_list"):
                 return
             if at.type in ("static_assert_declaration", "enumerator_list"):
-                return
-            if function_of(at) is None and at.type == "linkage_specification":
                 return
             at = at.parent
         yield from operator(source, node)
