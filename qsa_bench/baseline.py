@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
-from qsa_bench import checks, mutants, resources
+from qsa_bench import automatic, checks, mutants, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import BuildError, GoldenError, ManifestError, NothingSelectedError
 from qsa_bench.goldens import Golden, committed, kinds, load
@@ -78,9 +78,14 @@ def _load_any(path: Path, first: Collection[str | None]) -> Golden:
     raise next((error for error in problems if "not a " not in str(error)), problems[0])
 
 
-def read_mutants(stage: Stage) -> list[Mutant]:
-    """Read and validate all mutants of a stage; ManifestError lists what is wrong."""
-    return mutants.load(resources.tree_root(), stage.name, stage.clauses, checks.checks_of(stage))
+def read_mutants(stage: Stage, auto: bool = False) -> list[Mutant]:
+    """Read and validate all mutants of a stage; ManifestError lists what is wrong.
+
+    With `auto` the automatic ones come after those written by hand.
+    """
+    root = resources.tree_root()
+    by_hand = mutants.load(root, stage.name, stage.clauses, checks.checks_of(stage))
+    return [*by_hand, *(automatic.derive(root, stage.name, stage.kernels).mutants if auto else ())]
 
 
 def read_control(stage: Stage) -> Mutant:

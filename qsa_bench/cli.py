@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 import qsa_bench
-from qsa_bench import cli_timing, defaults, process
+from qsa_bench import cli_mutation, cli_timing, defaults, process
 from qsa_bench.cli_options import (
     Asked,
     Force,
@@ -30,7 +30,6 @@ from qsa_bench.cli_options import (
     MapFile,
     ModeName,
     Quiet,
-    ReportFormatName,
     Results,
     RunsIn,
     Sanitizers,
@@ -38,7 +37,6 @@ from qsa_bench.cli_options import (
     Stages,
     Target,
     Verbose,
-    complete_run,
 )
 from qsa_bench.errors import QsaBenchError
 from qsa_bench.exit_codes import ExitCode
@@ -223,82 +221,6 @@ def gate(
 
 
 @app.command()
-def mutate(
-    stage: Stages = None,
-    target: Target = "host",
-    golden: GoldenFile = None,
-    id: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="GLOB",
-            help="Only mutants whose id matches (see `list mutants`); repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    seeds: Seeds = defaults.MUTATE_SEEDS,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Run every mutant anew, whatever earlier runs found."),
-    ] = False,
-    sanitizer: Sanitizers = None,
-    jobs: Jobs = None,
-    output: Results = defaults.RESULTS,
-    format: Format = "table",
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> Asked:
-    """Prove the gate: it must see every fault put in."""
-    from qsa_bench import requests
-
-    request = requests.MutateRequest(
-        stages=tuple(stage or ()),
-        target=target,
-        golden=golden,
-        id_globs=tuple(id or ()),
-        seeds=seeds,
-        jobs=requests.default_jobs() if jobs is None else jobs,
-        results=output,
-        fresh=fresh,
-        sanitizers=requests.sanitizers(sanitizer, target),
-    )
-    return Asked("mutate", request, format, quiet, verbose)
-
-
-@app.command()
-def report(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run folder, its name under --results, or latest.",
-            autocompletion=complete_run,
-        ),
-    ] = "latest",
-    results: RunsIn = defaults.RESULTS,
-    format: Annotated[
-        ReportFormatName, typer.Option("--format", help="How the run is printed.")
-    ] = "table",
-    plots: Annotated[
-        Path | None,
-        typer.Option(
-            "--plots",
-            metavar="DIR",
-            help="Also draw a sweep's plots there (extra: plots).",
-            show_default=False,
-        ),
-    ] = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> Asked:
-    """Print a run's tables again, from its files alone."""
-    from qsa_bench import requests
-
-    request = requests.ReportRequest(run=run, results=results, plots=plots)
-    return Asked("report", request, format, quiet, verbose)
-
-
-@app.command()
 def replay(
     kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A kernel (see `list kernels`).")],
     inputs: Annotated[
@@ -385,6 +307,7 @@ def golden_verify(
     return Asked("golden", request, format, quiet)
 
 
+cli_mutation.add_commands(app)
 cli_timing.add_commands(app)
 
 
@@ -439,6 +362,8 @@ def _carry_out(asked: Asked, argv: tuple[str, ...]) -> int:
             print(json.dumps(results.document(result), indent=2, allow_nan=False))
         elif asked.format == "markdown":
             print(results.markdown(result), end="")
+        elif asked.format in results.FORMATS:
+            print(results.exported(result, asked.format), end="")
         else:
             console.show(results.page(result), quiet=asked.quiet, verbose=asked.verbose)
         sys.stdout.flush()

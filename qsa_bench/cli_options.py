@@ -24,8 +24,9 @@ ListName = Literal[
     "runs",
     "exit-codes",
 ]
+ExecutorName = Literal["local", "ray"]
 FormatName = Literal["table", "json"]
-ReportFormatName = Literal["table", "json", "markdown"]
+ReportFormatName = Literal["table", "json", "markdown", "junit", "github", "mutation-json", "html"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Change, Compared, Comparison
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.tables import Cell, Column, Mark, Page, Table, count, row
@@ -117,3 +118,30 @@ def _growths(comparison: Comparison) -> Table | None:
     )
     title = f"{comparison.old.id} against {comparison.new.id}: what kernels use"
     return Table("growth", title, columns, rows, _notes(comparison))
+
+
+def campaign_page(comparison: CampaignComparison) -> Page:
+    """Return the page of two campaigns: new survivors first."""
+    columns = (Column("what", whole=True), Column("mutant"), Column("outcome now", whole=True))
+    told = (
+        ("new survivor", comparison.appeared, Mark.BAD),
+        ("not known", comparison.unknown, Mark.WARN),
+        ("survivor still", comparison.remaining, Mark.WARN),
+        ("fixed", comparison.fixed, Mark.GOOD),
+    )
+    rows = tuple(
+        row(Cell(what, mark), result.mutant.id, result.outcome)
+        for what, results, mark in told
+        for result in results
+    )
+    notes = tuple(
+        Cell(f"{count(number, 'mutant')} only in the {word} campaign", Mark.WARN)
+        for word, number in (("old", comparison.only_old), ("new", comparison.only_new))
+        if number
+    )
+    title = f"{comparison.old.id} against {comparison.new.id}, on {comparison.new.target}"
+    code = comparison.exit_code
+    ending = "ok" if code is ExitCode.OK else f"FAILED (exit {int(code)}: {code.sentence})"
+    said = ", ".join(f"{len(results)} {what}" for what, results, _ in told)
+    headline = Cell(f"compare {ending}: {said}", Mark.GOOD if code is ExitCode.OK else Mark.BAD)
+    return Page(headline, (Table("compare", title, columns, rows, notes),))

@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from qsa_bench.campaign_requests import Argued, MutantDiffs
+from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.model import SCHEMA_VERSION, Status
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
@@ -120,6 +122,28 @@ def of_comparison(comparison: Comparison) -> Document:
     }
 
 
+def of_campaigns(comparison: CampaignComparison) -> Document:
+    """Return what two campaigns differ in, ids of mutants by what became of them."""
+    lists = {
+        "new_survivors": comparison.appeared,
+        "fixed": comparison.fixed,
+        "remaining": comparison.remaining,
+        "unknown": comparison.unknown,
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "compare",
+        "exit_code": int(comparison.exit_code),
+        "kind": "mutate",
+        "old": comparison.old.id,
+        "new": comparison.new.id,
+        "target": comparison.new.target,
+        **{name: [result.mutant.id for result in results] for name, results in lists.items()},
+        "only_old": comparison.only_old,
+        "only_new": comparison.only_new,
+    }
+
+
 def of_replay(result: ReplayResult) -> Document:
     """Return what a replay saw."""
     return {
@@ -162,6 +186,34 @@ def of_listing(listing: Listing) -> Document:
         listing.what.replace("-", "_"): [
             dict(zip(columns, row, strict=True)) for row in listing.rows
         ],
+    }
+
+
+def of_diffs(diffs: MutantDiffs) -> Document:
+    """Return mutants with their patches."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "mutants",
+        "mutants": [
+            {
+                "id": mutant.id,
+                "operator": mutant.operator,
+                "proves": mutant.proves,
+                "patch": mutant.patch,
+            }
+            for mutant in diffs.mutants
+        ],
+    }
+
+
+def of_argued(argued: Argued) -> Document:
+    """Return the evidence gathered."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "argue",
+        "exit_code": int(argued.exit_code),
+        "equal": list(argued.lines),
+        "differing": list(argued.differing),
     }
 
 

@@ -59,6 +59,12 @@ class ManifestError(QsaBenchError):
     exit_code = ExitCode.MANIFEST_INVALID
 
 
+class IncompleteError(QsaBenchError):
+    """Fewer parts than make a whole."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
 class NotComparableError(QsaBenchError):
     """Runs that differ in kind, device, timer or cache state."""
 

@@ -284,7 +284,8 @@ class Mutant:
 
     `id` is "<stage>/<name>". `killed_by` are the checks that must each see it. `differing_bits`
     is the exact count on the committed golden, where one is known. `least_margin` is the smallest
-    error over bound it may die by.
+    error over bound it may die by. `operator` names what made an automatic mutant, which any check
+    may kill; "" for one written by hand.
     """
 
     id: str
@@ -301,6 +302,7 @@ class Mutant:
     equivalent: bool = False
     control: bool = False
     race: bool = False
+    operator: str = ""
 
     def __post_init__(self) -> None:
         survives = self.expect is Expect.SURVIVES
@@ -308,7 +310,7 @@ class Mutant:
             raise ValueError("why_survives stands exactly when a mutant should survive")
         if survives and self.killed_by:
             raise ValueError("a mutant that should survive names no check in killed_by")
-        if not survives and not self.killed_by:
+        if not (survives or self.killed_by or self.operator):
             raise ValueError("a mutant that should die names in killed_by the checks that see it")
         if self.equivalent and not survives:
             raise ValueError("an equivalent mutant survives")
@@ -321,6 +323,8 @@ class Mutant:
 class MutantResult:
     """What became of one mutant and whether its manifest said so.
 
+    `code` is the digest of its machine code, "" where there is none: mutants that share it are one
+    and ran once. A race mutant was given away by `orders_killed` of `orders` orders of threads.
     A race mutant on a device is run many times: `race_hits` of `race_runs` showed it.
     """
 
@@ -336,6 +340,9 @@ class MutantResult:
     why: str = ""
     seconds: float = 0.0
     reused: bool = False
+    code: str = ""
+    orders_killed: int | None = None
+    orders: int | None = None
     race_hits: int | None = None
     race_runs: int | None = None
 
@@ -350,6 +357,14 @@ class Kill:
     failed: int
     margin: float | None = None
     first_case: str = ""
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A source that a campaign mutated, as it was: a report shows it without the tree."""
+
+    path: str
+    text: str
 
 
 @dataclass(frozen=True)

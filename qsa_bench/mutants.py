@@ -21,6 +21,8 @@ from qsa_bench import patches
 from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.model import TARGETS, Expect, Mutant
 
+# Beside the manifests: what was argued of automatic mutants (equivalence.py).
+ARGUMENTS = "equivalent.toml"
 WRITES_NOTHING = "controls/writes-nothing"
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "proves": str,
@@ -70,7 +72,9 @@ def load(
     problems: list[str] = []
     mutants: list[Mutant] = []
     stems = {
-        path.with_suffix("") for path in folder.rglob("*") if path.suffix in (".toml", ".patch")
+        path.with_suffix("")
+        for path in folder.rglob("*")
+        if path.suffix in (".toml", ".patch") and path != folder / ARGUMENTS
     }
     for stem in sorted(stems):
         name = str(stem.relative_to(folder))

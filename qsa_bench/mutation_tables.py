@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from string import ascii_letters
 from typing import Any
 
-from qsa_bench import stats
+from qsa_bench import campaign_numbers, stats
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import Cell, Column, Mark, Table, row, shown, without_empty
@@ -37,6 +37,7 @@ def tables(run: StoredRun) -> tuple[Table, ...]:
         kills = [kill for kill in run.kills if _stage(kill.mutant) == stage]
         if kills:
             made.extend(_matrix(stage, own, kills))
+            made.extend(campaign_numbers.tables(stage, own, kills))
     gaps = _gaps(run.run.notes)
     if gaps:
         made.append(Table("gaps", "what the mutants leave untested", notes=gaps))

@@ -17,6 +17,16 @@ _EXPECTED: Mapping[Expect, tuple[Outcome, ...]] = {
     Expect.SURVIVES: (Outcome.SURVIVED, Outcome.EQUIVALENT),
 }
 
+# An automatic mutant has no manifest: whatever sees it, it must not live unexplained.
+_NOT_ALIVE = (
+    Outcome.KILLED,
+    Outcome.KILLED_BY_CRASH,
+    Outcome.KILLED_BY_TIMEOUT,
+    Outcome.EQUIVALENT,
+    Outcome.UNVIABLE,
+    Outcome.GPU_ONLY,
+)
+
 
 def kills_of(mutant: str, verdicts: Iterable[Verdict]) -> list[Kill]:
     """Return one mutant's row of the kill matrix: a cell for every check that had its say."""
@@ -132,7 +142,9 @@ def _complaints(
 ) -> list[str]:
     complaints = []
     expected, demanded = outcome in _EXPECTED[mutant.expect], mutant.killed_by
-    if target != TARGETS[0]:
+    if mutant.operator:
+        expected = outcome in _NOT_ALIVE
+    elif target != TARGETS[0]:
         expected, demanded = _on_a_device(mutant, outcome)
     if not expected:
         complaints.append(f"expected {mutant.expect}, it {_verb(outcome)}")

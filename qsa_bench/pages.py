@@ -6,6 +6,7 @@ A run's page is the same whether the run has just ended or was read from its fol
 from __future__ import annotations
 
 from qsa_bench import gate_tables, mutation_tables, sweep_tables
+from qsa_bench.campaign_requests import Argued, MutantDiffs
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult, State
 from qsa_bench.store import StoredRun
@@ -142,6 +143,26 @@ def of_listing(listing: Listing) -> Page:
     headline = count(len(rows), listing.what.rstrip("s").replace("-", " "))
     table = Table("list", listing.what.replace("-", " "), columns, rows)
     return Page(Cell(headline, Mark.DIM), (table,))
+
+
+def of_diffs(diffs: MutantDiffs) -> Page:
+    """Return mutants as diffs, one after the other, each under its id."""
+    made = tuple(
+        Table(
+            "diff", mutant.id, notes=(Cell(mutant.proves),), lines=tuple(mutant.patch.splitlines())
+        )
+        for mutant in diffs.mutants
+    )
+    return Page(Cell(count(len(made), "mutant"), Mark.DIM), made)
+
+
+def of_argued(argued: Argued) -> Page:
+    """Return lines to paste, then what was told apart."""
+    lines = tuple(line for block in argued.lines for line in (*block.split("\n"), ""))
+    notes = tuple(Cell(f"differs: {text}", Mark.BAD) for text in argued.differing)
+    said = f"argue: {count(len(argued.lines), 'mutant')} equal, {len(argued.differing)} differ"
+    tone = Mark.BAD if argued.differing else Mark.GOOD
+    return Page(Cell(said, tone), (Table("argued", "for equivalent.toml", (), (), notes, lines),))
 
 
 def of_diagnosis(diagnosis: Diagnosis) -> Page:

@@ -7,12 +7,15 @@ a hunk whose old text is missing, or stands twice, is an error that says so.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+
+_RANGES = re.compile(r"^@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 class PatchError(ValueError):
@@ -130,6 +133,109 @@ def _places(lines: list[str], old: tuple[str, ...]) -> list[int]:
         for index, line in enumerate(lines)
         if line == first and lines[index : index + len(wanted)] == wanted
     ]
+
+
+def changed_lines(patch: FilePatch, text: str) -> set[int]:
+    """Return the lines of `text`, from 1, that a patch's old side changes.
+
+    A hunk that only adds names the line it adds after. PatchError when a hunk is stale.
+    """
+    found: set[int] = set()
+    lines = text.split("\n")
+    for number, hunk in enumerate(patch.hunks, 1):
+        places = _places(lines, hunk.old)
+        if len(places) != 1:
+            raise PatchError(f"{patch.path}: the old text of hunk {number} is not there once")
+        matcher = difflib.SequenceMatcher(None, hunk.old, hunk.new, autojunk=False)
+        for tag, begin, end, _, _ in matcher.get_opcodes():
+            if tag != "equal":
+                first = places[0] + begin + 1
+                found.update(range(first, places[0] + end + 1) or (max(first - 1, 1),))
+    return found
+
+
+def place_of(lines: Sequence[str], old: Sequence[str]) -> int | None:
+    """Return the line, from 0, where a hunk's old text stands; None unless it stands once."""
+    found = _places(list(lines), tuple(old))
+    return found[0] if len(found) == 1 else None
+
+
+def hunk_lines(text: str) -> list[tuple[str, int]]:
+    """Return path and first line, from 0, of each hunk as its header counts."""
+    found: list[tuple[str, int]] = []
+    path = ""
+    for line in text.split("\n"):
+        if line.startswith("+++ "):
+            path = _path(line)
+        elif _RANGES.match(line):
+            found.append((path, max(int(line.split()[1][1:].partition(",")[0]) - 1, 0)))
+    return found
+
+
+def places(text: str) -> list[tuple[str, int, int]]:
+    """Return path, first and last line that a patch changes, as its hunks' headers count them.
+
+    A hint where the patch was made from another source; a hunk that only adds has one line.
+    """
+    found: list[tuple[str, int, int]] = []
+    path, at = "", 0
+    changed: list[int] = []
+    for line in [*text.split("\n"), "--- end"]:
+        match = _RANGES.match(line)
+        if match is not None or line.startswith("--- "):
+            if changed:
+                found.append((path, changed[0], changed[-1]))
+            changed = []
+        if match is not None:
+            at = int(line.split()[1][1:].partition(",")[0])
+        elif line.startswith("+++ "):
+            path = _path(line)
+        elif line.startswith("-") and not line.startswith("--- "):
+            changed.append(at)
+            at += 1
+        elif line.startswith("+"):
+            changed = changed or [max(at - 1, 1)]
+        else:
+            at += 1
+    return found
+
+
+def touched_lines(text: str) -> dict[str, set[int]]:
+    """Return, by path, the lines of the new side that any unified diff adds, changes or leaves.
+
+    Around lines that are gone the two beside them count. PatchError when the text is no diff.
+    Unlike a mutant's patch it may add, remove and rename files.
+    """
+    found: dict[str, set[int]] = {}
+    current: set[int] | None = None
+    at = old_left = new_left = 0
+    for line in text.split("\n"):
+        if old_left > 0 or new_left > 0:
+            if line[:1] == "-":
+                old_left -= 1
+                if current is not None:
+                    current.update((max(at - 1, 1), at))
+            elif line[:1] == "+":
+                new_left -= 1
+                if current is not None:
+                    current.add(at)
+                at += 1
+            elif line[:1] != "\\":
+                old_left -= 1
+                new_left -= 1
+                at += 1
+            continue
+        if line.startswith("+++ "):
+            name = line[4:].split("\t", 1)[0].strip()
+            path = name[2:] if name[:2] == "b/" else name
+            current = None if path == "/dev/null" else found.setdefault(path, set())
+        match = _RANGES.match(line)
+        if match is not None:
+            old_left, new_left = (int(match[i]) if match[i] else 1 for i in (1, 3))
+            at = int(match[2]) + (new_left == 0)
+    if not found:
+        raise PatchError("no '+++' line: this is no unified diff")
+    return found
 
 
 def apply_to_tree(text: str, locate: Callable[[str], Path]) -> Mapping[str, str]:

@@ -42,7 +42,8 @@ def default_jobs() -> int:
     return max(1, len(os.sched_getaffinity(0)))
 
 
-def _check(target: str, jobs: int = 1, seeds: int = 0) -> None:
+def check(target: str, jobs: int = 1, seeds: int = 0) -> None:
+    """Refuse, by UsageError, values that no command takes."""
     if target not in TARGETS:
         raise UsageError(f"--target {target}: there is no such target; use {' or '.join(TARGETS)}")
     if jobs < 1:
@@ -173,34 +174,11 @@ class GateRequest:
     against_host: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.target, self.jobs, self.seeds)
+        check(self.target, self.jobs, self.seeds)
         if self.against_host and self.target == "host":
             raise UsageError("--against-host goes with --target cuda: it compares a device with it")
         if self.against_host and self.foreign is not None:
             raise UsageError("--against-host and --library: a user's kernel has no emulation")
-
-
-@dataclass(frozen=True)
-class MutateRequest:
-    """Run the mutants of stages. `id_globs` match "<stage>/<name>"; none: all.
-
-    `fresh` runs every mutant, also one whose outcome is kept from an earlier run. `sanitizers` are
-    tools that a mutant on a device is run under, too.
-    """
-
-    stages: tuple[str, ...] = ()
-    target: str = "host"
-    golden: Path | None = None
-    id_globs: tuple[str, ...] = ()
-    seeds: int = defaults.MUTATE_SEEDS
-    jobs: int = field(default_factory=default_jobs)
-    results: Path = defaults.RESULTS
-    argv: tuple[str, ...] = ()
-    fresh: bool = False
-    sanitizers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check(self.target, self.jobs, self.seeds)
 
 
 @dataclass(frozen=True)
@@ -226,7 +204,7 @@ class BuildRequest:
     argv: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check(self.target, self.jobs)
+        check(self.target, self.jobs)
         if self.mode is not None and self.mode not in BUILD_MODES:
             raise UsageError(f"--mode {self.mode}: use {' or '.join(BUILD_MODES)}")
         if self.target == "host" and (self.architectures or self.all_architectures):
@@ -253,7 +231,7 @@ class ReplayRequest:
     foreign: ForeignRequest | None = None
 
     def __post_init__(self) -> None:
-        _check(self.target)
+        check(self.target)
         if self.foreign is not None and self.mutant is not None:
             raise UsageError("--library and --mutant: a mutant is one of a kernel of this tree")
 
@@ -285,7 +263,7 @@ class SweepRequest:
     argv: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check("cuda", self.jobs)
+        check("cuda", self.jobs)
         for peer in self.peers:
             module, _, function = peer.partition(":")
             if not module or not function.isidentifier():
@@ -351,7 +329,7 @@ class DoctorRequest:
     results: Path = defaults.RESULTS
 
     def __post_init__(self) -> None:
-        _check(self.target)
+        check(self.target)
 
 
 @dataclass(frozen=True)
@@ -365,7 +343,7 @@ class ListRequest:
     results: Path = defaults.RESULTS
 
     def __post_init__(self) -> None:
-        _check(self.target)
+        check(self.target)
         if self.what not in LISTS:
             raise UsageError(f"list {self.what}: there is no such list; use {', '.join(LISTS)}")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from qsa_bench import compare_tables, documents, pages, tables
+from qsa_bench.campaign_requests import Argued, MutantDiffs
+from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
@@ -16,8 +19,20 @@ _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents
     ReplayResult: (pages.of_replay, documents.of_replay),
     Diagnosis: (pages.of_diagnosis, documents.of_diagnosis),
     Listing: (pages.of_listing, documents.of_listing),
+    Argued: (pages.of_argued, documents.of_argued),
+    MutantDiffs: (pages.of_diffs, documents.of_diffs),
     GoldenReport: (pages.of_goldens, documents.of_goldens),
+    CampaignComparison: (compare_tables.campaign_page, documents.of_campaigns),
     Comparison: (compare_tables.page, documents.of_comparison),
+}
+# GitHub refuses a step summary beyond 1 MiB whole.
+SUMMARY_BYTES = 1 << 20
+# A format's name on the command line, and the module of reports/ that makes it.
+FORMATS = {
+    "junit": "junit",
+    "github": "github",
+    "mutation-json": "elements",
+    "html": "html",
 }
 
 
@@ -32,15 +47,22 @@ def document(result: object) -> documents.Document:
 
 
 def markdown(result: object) -> str:
-    """Return a result's page as markdown."""
-    return tables.markdown(page(result))
+    """Return a result's page as markdown, cut to what a CI's step summary holds."""
+    return tables.markdown(page(result), most_bytes=SUMMARY_BYTES)
+
+
+def exported(result: object, format: str) -> str:  # noqa: A002
+    """Return a campaign in one of FORMATS; RunFileError for a run of another kind."""
+    module = importlib.import_module(f"qsa_bench.reports.{FORMATS[format]}")
+    text: str = module.text(result)
+    return text
 
 
 def exit_code(result: object) -> int:
     """Return what the process answers; a list of nothing is no success."""
     if isinstance(result, StoredRun):
         return result.run.exit_code
-    if isinstance(result, ReplayResult | Diagnosis | Comparison):
+    if isinstance(result, ReplayResult | Diagnosis | Comparison | CampaignComparison | Argued):
         return int(result.exit_code)
     if isinstance(result, Listing) and not result.rows:
         return int(ExitCode.NOTHING_SELECTED)

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome
+from qsa_bench.parity import Limits, Seen
 from qsa_bench.resources import PACKAGE
 from qsa_bench.store import layouts
 
@@ -27,7 +28,11 @@ _KEPT = {
     Outcome.SURVIVED,
     Outcome.EQUIVALENT,
     Outcome.KILLED_BY_TIMEOUT,
+    Outcome.UNVIABLE,
+    Outcome.GPU_ONLY,
 }
+# What stands for the production kernel in the place of a mutant.
+_CLEAN = "clean"
 
 
 @cache
@@ -47,7 +52,7 @@ class Outcomes:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    def _path(self, mutant: Mutant, inputs: Iterable[str]) -> Path | None:
+    def _path(self, mutant: Mutant | str, inputs: Iterable[str]) -> Path | None:
         if self._folder is None:
             return None
         digest = hashlib.sha256(_gate_code().encode())
@@ -69,6 +74,33 @@ class Outcomes:
             return None  # not there, or not written whole: the mutant is run
         return replace(result, mutant=mutant, reused=True), kills
 
+    def find_clean(self, inputs: Sequence[str]) -> Seen | None:
+        """Return what the unmutated kernel's gate saw when it passed for these inputs, or None."""
+        path = self._path(_CLEAN, inputs)
+        if path is None:
+            return None
+        try:
+            kept = json.loads(path.read_text())
+            return Seen(
+                [layouts.VERDICTS.from_row(row) for row in kept["verdicts"]],
+                {},
+                Limits(
+                    {(mode, case): fuel for mode, case, fuel in kept["fuel"]},
+                    {(mode, case): limit for mode, case, limit in kept["seconds"]},
+                ),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep_clean(self, inputs: Sequence[str], seen: Seen) -> None:
+        """Keep what a clean gate saw: verdicts and limits."""
+        document = {
+            "verdicts": [layouts.VERDICTS.to_row(verdict) for verdict in seen.verdicts],
+            "fuel": [[*key, fuel] for key, fuel in seen.limits.fuel.items()],
+            "seconds": [[*key, limit] for key, limit in seen.limits.seconds.items()],
+        }
+        self._write(self._path(_CLEAN, inputs), document)
+
     def keep(
         self, mutant: Mutant, inputs: Sequence[str], result: MutantResult, kills: Sequence[Kill]
     ) -> None:
@@ -76,13 +108,17 @@ class Outcomes:
         path = self._path(mutant, inputs)
         if path is None or result.outcome not in _KEPT:
             return
-        text = json.dumps(
-            {
-                "result": layouts.MUTANTS.to_row(result),
-                "kills": [layouts.KILLS.to_row(kill) for kill in kills],
-            }
-        )
+        document = {
+            "result": layouts.MUTANTS.to_row(result),
+            "kills": [layouts.KILLS.to_row(kill) for kill in kills],
+        }
+        self._write(path, document)
+
+    @staticmethod
+    def _write(path: Path | None, document: object) -> None:
+        if path is None:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = path.with_suffix(f".{os.getpid()}.{id(kills)}.tmp")
-        made.write_text(text)
+        made = path.with_suffix(f".{os.getpid()}.{id(document)}.tmp")
+        made.write_text(json.dumps(document))
         os.replace(made, path)

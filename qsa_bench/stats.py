@@ -122,6 +122,33 @@ def proportion_interval(hits: int, trials: int, confidence: float = CONFIDENCE) 
     return Interval(max(middle - half, 0.0), min(middle + half, 1.0))
 
 
+def exact_interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
+    """Return Clopper and Pearson's interval of a proportion; ValueError without a trial.
+
+    It holds at least the confidence whatever the proportion, so 0 of 20 still allows for 0.17.
+    """
+    if trials < 1 or not 0 <= hits <= trials:
+        raise ValueError(f"{hits} hits of {trials} trials")
+    tail = (1.0 - confidence) / 2
+
+    def at_most(count: int, share: float) -> float:
+        return sum(
+            math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(count + 1)
+        )
+
+    def solve(count: int, wanted: float) -> float:
+        """Return the share at which no more than `count` hits are as likely as wanted."""
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if at_most(count, middle) > wanted else (low, middle)
+        return (low + high) / 2
+
+    least = 0.0 if hits == 0 else solve(hits - 1, 1.0 - tail)
+    most = 1.0 if hits == trials else solve(hits, tail)
+    return Interval(least, most)
+
+
 def ratio(new: Interval, old: Interval) -> Interval:
     """Return the interval of new / old from theirs; the far end is infinite where old may be 0."""
     return Interval(

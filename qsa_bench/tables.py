@@ -124,15 +124,47 @@ def without_empty(
     )
 
 
-def markdown(page: Page) -> str:
-    """Return a page as GitHub-flavoured markdown, headline first; ends with a newline."""
-    blocks = [f"**{_escape(page.headline.text)}**", *(_table_markdown(t) for t in page.tables)]
+def markdown(page: Page, most_bytes: int | None = None) -> str:
+    """Return a page as GitHub-flavoured markdown, headline first; ends with a newline.
+
+    What does not fit `most_bytes` is left out from the end, row by row, and the last line says so.
+    """
+    blocks = [f"**{_escape(page.headline.text)}**"]
+    for table in page.tables:
+        blocks.extend(_table_markdown(table))
     if page.lines:
         blocks.append(_verbatim(page.lines))
-    return "\n\n".join(blocks) + "\n"
+    whole = "\n\n".join(blocks) + "\n"
+    if most_bytes is None or len(whole.encode()) <= most_bytes:
+        return whole
+    said = f"**Cut: the whole is {len(whole.encode()):,} bytes, {most_bytes:,} fit here.**"
+    return _cut(blocks, most_bytes - len(said.encode()) - 4) + f"\n\n{said}\n"
 
 
-def _table_markdown(table: Table) -> str:
+def _cut(blocks: Sequence[str], most: int) -> str:
+    """Return as many blocks as fit, the last of them cut between lines."""
+    kept: list[str] = []
+    left = most
+    for block in blocks:
+        size = len(block.encode()) + 2
+        if size <= left:
+            kept.append(block)
+            left -= size
+            continue
+        # A table needs its head and one row; verbatim lines are all or none.
+        lines: list[str] = []
+        for line in block.split("\n") if block.startswith("|") else ():
+            left -= len(line.encode()) + 1
+            if left < 0:
+                break
+            lines.append(line)
+        if len(lines) > 2:
+            kept.append("\n".join(lines))
+        break
+    return "\n\n".join(kept)
+
+
+def _table_markdown(table: Table) -> list[str]:
     blocks = [f"### {_escape(table.title)}"]
     if table.columns:
         rules = ("---:" if column.right else "---" for column in table.columns)
@@ -148,7 +180,7 @@ def _table_markdown(table: Table) -> str:
     blocks.extend(_cell_markdown(note) for note in table.notes)
     if table.lines:
         blocks.append(_verbatim(table.lines))
-    return "\n\n".join(blocks)
+    return blocks
 
 
 def _cell_markdown(cell: Cell) -> str:

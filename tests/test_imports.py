@@ -18,7 +18,14 @@ ROOT = PACKAGE.parent
 # Who may import what, anywhere in a file: a package belongs to one part.
 OWNERS = {
     "rich": ("qsa_bench.console",),
-    "typer": ("qsa_bench.cli", "qsa_bench.cli_options", "qsa_bench.cli_timing"),
+    "typer": (
+        "qsa_bench.cli",
+        "qsa_bench.cli_mutation",
+        "qsa_bench.cli_options",
+        "qsa_bench.cli_timing",
+    ),
+    "tree_sitter": ("qsa_bench.operators",),
+    "tree_sitter_cuda": ("qsa_bench.operators.syntax",),
     "pandas": ("qsa_bench.store",),
     "pyarrow": ("qsa_bench.store",),
     "torch": (
@@ -28,6 +35,7 @@ OWNERS = {
         "qsa_bench.timers.clocks",
         "qsa_bench.timers.session",
     ),
+    "ray": ("qsa_bench.ray_executor",),
     "matplotlib": ("qsa_bench.plots",),
     "transformers": ("qsa_bench.goldens",),
     "pynvml": ("qsa_bench.environment", "qsa_bench.telemetry", "qsa_bench.targets.cuda"),
@@ -36,10 +44,11 @@ OWNERS = {
 # From the top down; a part imports parts further down and its own.
 LAYERS = (
     ("cli",),
-    ("cli_timing",),
+    ("cli_timing", "cli_mutation"),
     ("cli_options",),
     ("commands",),
     ("console", "results"),
+    ("reports",),
     ("pages", "documents"),
     ("gate_tables", "mutation_tables", "sweep_tables", "compare_tables"),
     ("tables",),
@@ -184,7 +193,17 @@ def _loaded(code: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(done.stderr)}
 
 
-HEAVY = {"torch", "transformers", "pandas", "pyarrow", "numpy", "rich", "pynvml", "pydantic"}
+HEAVY = {
+    "tree_sitter",
+    "torch",
+    "transformers",
+    "pandas",
+    "pyarrow",
+    "numpy",
+    "rich",
+    "pynvml",
+    "pydantic",
+}
 
 
 def test_help_loads_nothing_heavy() -> None:

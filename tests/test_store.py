@@ -63,6 +63,7 @@ SCHEMA_1 = {
         "int64": "instances calls total_ns min_ns max_ns bytes_read bytes_written",
         "double": "mean_ns median_ns median_low_ns median_high_ns deviation_ns",
     },
+    "sources": {"string": "path text"},
     "samples": {"string": "key", "list<int64>": "samples_ns"},
     "resources": {
         "string": "kernel name",

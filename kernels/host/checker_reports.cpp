@@ -93,6 +93,15 @@ void report_read_only(Target target, uint64_t bytes, Origin origin) {
       origin);
 }
 
+void report_index(int64_t index, CallSite site) {
+  const std::string name = "an array";
+  if (!is_new("index", name, Origin{nullptr, &site})) return;
+  add("bounds",
+      name_of(*current) + format(" uses index %lld of ", static_cast<long long>(index)) + name +
+          " that has no such element",
+      "", false, 0, Origin{nullptr, &site});
+}
+
 void report_misaligned(uintptr_t address, uint64_t bytes, Access kind, Origin origin) {
   const Place place = nearest_place(reinterpret_cast<const void*>(address));
   if (!is_new("misaligned", place.name, origin)) return;

@@ -88,6 +88,17 @@ QSA_HOST_HOOK void* qsa_host_memset(void* to, int value, size_t bytes) {
   return memset(to, value, bytes);
 }
 
+// -fsanitize=bounds-strict: an index outside an array whose size the compiler knows, a thread's own included.
+// What follows the call is the access itself.
+struct IndexedAt {
+  const char* file;
+  uint32_t line;
+  uint32_t column;
+};
+QSA_HOST_HOOK void __ubsan_handle_out_of_bounds(const IndexedAt* at, intptr_t index) {
+  if (current != nullptr) checker::report_index(index, CallSite{at->file, at->line, 0});
+}
+
 QSA_HOST_HOOK void __tsan_init() {}
 QSA_HOST_HOOK void __tsan_func_entry(void*) {}
 QSA_HOST_HOOK void __tsan_func_exit() {}

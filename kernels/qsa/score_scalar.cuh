@@ -51,10 +51,7 @@ struct QuerySlice {
 // A block at or past live_blocks reads as zero: its key may not exist.
 __device__ __forceinline__ KeySlice load_key(const uint16_t* block_keys, int64_t block, int64_t live_blocks,
                                              int group_lane) {
-  KeySlice slice;
-  for (int load = 0; load < kLoads; ++load) {
-    slice.word[load] = make_uint4(0, 0, 0, 0);
-  }
+  KeySlice slice = {};
   if (block >= live_blocks) {
     return slice;
   }

@@ -8,7 +8,7 @@ from qsa_bench.requests import Progress, ReportRequest
 
 def run(request: ReportRequest, _progress: Progress) -> store.StoredRun:
     """Return the run as its files tell it; RunFileError where they can't be trusted."""
-    run = store.read_run(store.find_run(request.run, request.results))
+    run = store.open_run(request.run, request.results)
     if request.plots is not None:
         plots.draw(run.timings, run.run.device, request.plots)
     return run

@@ -270,9 +270,9 @@ def _rows_of(query: Rounded, part: slice) -> Rounded:
 
 def _score_rows(query: Rounded, key: Rounded) -> tuple[F64, F64]:
     """Return scores [rows, blocks] of query [rows, 4, 128] and key [blocks, 128], and their widening."""
-    q = query.value.astype(np.float64)
-    k = key.value.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
+        q = query.value.astype(np.float64)
+        k = key.value.astype(np.float64)
         dot = q @ k.T
         spread = _dot_spread(query, key)
         score = _relu(dot).sum(axis=1)

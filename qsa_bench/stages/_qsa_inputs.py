@@ -129,3 +129,12 @@ def poisoned_key(tokens: int, token: int) -> Inputs:
     fused = base.fused_qk.copy()
     fused[token, KEY_COLUMN + 70] = 0x7FC0
     return base.with_fused(fused)
+
+
+def largest_key(tokens: int) -> Inputs:
+    """Return random rows and a block whose raw keys add up to more than bf16 holds, but not f32."""
+    base = random_inputs(tokens, "largest")
+    fused = base.fused_qk.copy()
+    column = KEY_COLUMN + 70
+    fused[4 : 4 + RATIO, column] = round_to_bf16(np.array([1.0, 1.0, 1.0, 1 - 2.0**-8]) * 2.0**126)
+    return base.with_fused(fused)

@@ -171,6 +171,7 @@ class Stage:
     sweep: SweepSpec | None = None
     interface: Interface | None = None
     float_bound: float | None = None
+    generated: Callable[[int], tuple[Case, int]] | None = None
 
     def __post_init__(self) -> None:
         if not self.kernels:

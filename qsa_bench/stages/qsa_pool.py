@@ -37,6 +37,7 @@ Array = npt.NDArray[Any]
 STAGE_NAME = "qsa_pool"
 _SEEDS = 20
 _CHECKED_BLOCKS = 40
+_GENERATED_BLOCKS = 500
 
 KERNEL = Kernel(
     STAGE_NAME,
@@ -286,6 +287,7 @@ def _families() -> Iterator[Case]:
             schedules=ONE_SCHEDULE,
         )
     yield _case("one-hot", "heads", _NUMERICS, lambda: qsa.one_hot_heads(40))
+    yield _case("largest", "sum-beyond-bf16", ("mean-then-bf16",), lambda: qsa.largest_key(24))
     for token in (0, 13, 39):
         yield _case(
             "nan",
@@ -324,6 +326,8 @@ def _refusals() -> Iterator[Case]:
     changes: list[tuple[str, Mapping[str, Value], int]] = [
         *((f"null-{name}", {name: None}, qsa.NULL_POINTER) for name in pointers),
         *((f"unaligned-{name}", {name: At(name, 4)}, qsa.UNSUPPORTED) for name in pointers),
+        # Only what comes after it is refused.
+        ("null-after-16", {"fused_qk": At("fused_qk", 8), "cos": None}, qsa.NULL_POINTER),
         ("negative-tokens", {"tokens": -1}, qsa.BAD_EXTENT),
         ("negative-first", {"first_block": -1}, qsa.BAD_EXTENT),
         ("negative-count", {"block_count": -1}, qsa.BAD_EXTENT),
@@ -355,6 +359,19 @@ def _refusals() -> Iterator[Case]:
         )
 
 
+def generated(seed: int) -> tuple[Case, int]:
+    """Return a case of random keys, of another magnitude with each seed, and its blocks."""
+    tokens = qsa.RATIO * _GENERATED_BLOCKS + seed % qsa.RATIO
+    made = _case(
+        "generated",
+        str(seed),
+        _NUMERICS,
+        lambda: qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 7 - 3)),
+        schedules=ONE_SCHEDULE,
+    )
+    return made, _GENERATED_BLOCKS
+
+
 def cases(golden: Golden | None) -> Sequence[Case]:
     """Return every case: the golden's (if given), families and refusals."""
     return [*(_golden_cases(golden) if golden is not None else ()), *_families(), *_refusals()]
@@ -367,6 +384,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    generated=generated,
     golden_kind="qsa",
     numbers=NUMBERS,
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qsa_bench.families import seeded
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import qsa as qsa_golden
 from qsa_bench.model import Finding
@@ -38,6 +39,7 @@ from qsa_bench.stages.base import (
     no_judge,
 )
 
+_GENERATED_ROWS = 250
 _SEEDS = 20
 _CHECKED_BYTES = 300_000
 
@@ -312,9 +314,20 @@ def _refusals() -> Iterator[Case]:
         "block_capacity",
         "score_cols",
     )
+    most = 2**31 - 1
     changes: list[tuple[str, Mapping[str, Value], int]] = [
         *((f"null-{name}", {name: None}, qsa.NULL_POINTER) for name in pointers),
         *((f"unaligned-{name}", {name: At(name, 4)}, qsa.UNSUPPORTED) for name in pointers[:5]),
+        # Only what comes after it is refused: 16 bytes of alignment, and the last i32, will do.
+        ("null-after-16", {"fused_qk": At("fused_qk", 8), "cos": None}, qsa.NULL_POINTER),
+        ("null-after-most-rows", {"row_count": most, "cos": None}, qsa.NULL_POINTER),
+        (
+            "null-after-most-tokens",
+            {"tokens": most, "score_cols": most // 4, "cos": None},
+            qsa.NULL_POINTER,
+        ),
+        ("rows-beyond-i32", {"row_count": most + 1}, qsa.BAD_EXTENT),
+        ("tokens-beyond-i32", {"tokens": most + 1, "score_cols": most}, qsa.BAD_EXTENT),
         *((f"negative-{name}", {name: -1}, qsa.BAD_EXTENT) for name in extents),
         ("stride-639", {"fused_stride": 639}, qsa.BAD_STRIDE),
         ("stride-641", {"fused_stride": 641}, qsa.BAD_STRIDE),
@@ -355,6 +368,26 @@ def _nothing(family: str, label: str, clause: str, build: Callable[[], Program])
     )
 
 
+def generated(seed: int) -> tuple[Case, int]:
+    """Return a case of random rows that see random lengths, zero among them, and its rows."""
+    random = seeded("generated-rows", seed)
+    tokens = 24 + seed % 61
+    rows = random.integers(0, tokens, _GENERATED_ROWS)
+    seen = random.integers(0, tokens + 1, _GENERATED_ROWS)
+    made = _case(
+        "generated",
+        str(seed),
+        _NUMERICS,
+        lambda: launch_of(
+            qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 5 - 2)),
+            rows.tolist(),
+            seen.tolist(),
+        ),
+        schedules=ONE_SCHEDULE,
+    )
+    return made, _GENERATED_ROWS
+
+
 def cases(golden: Golden | None) -> Sequence[Case]:
     """Return every case: the golden's (if given), families, traps and refusals."""
     return [
@@ -372,6 +405,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    generated=generated,
     golden_kind="qsa",
     numbers=NUMBERS,
     sweep=SWEEP,

@@ -7,7 +7,7 @@ pyarrow is imported when a row is written or read, not before.
 
 from __future__ import annotations
 
-from qsa_bench.store.reader import find_run, read_run, read_summary, run_folders
+from qsa_bench.store.reader import find_run, open_run, read_run, read_summary, run_folders
 from qsa_bench.store.runs import RUN_FILE, StoredRun
 from qsa_bench.store.writer import RunWriter
 
@@ -16,6 +16,7 @@ __all__ = [
     "RunWriter",
     "StoredRun",
     "find_run",
+    "open_run",
     "read_run",
     "read_summary",
     "run_folders",

@@ -20,6 +20,7 @@ from qsa_bench.model import (
     Mutant,
     MutantResult,
     Outcome,
+    SourceText,
     Status,
     Verdict,
 )
@@ -146,6 +147,7 @@ def _mutant_row(result: MutantResult) -> Row:
         "equivalent": mutant.equivalent,
         "control": mutant.control,
         "race": mutant.race,
+        "operator": mutant.operator,
         "target": result.target,
         "outcome": str(result.outcome),
         "as_expected": result.as_expected,
@@ -157,6 +159,9 @@ def _mutant_row(result: MutantResult) -> Row:
         "why": result.why,
         "duration_ns": _nanoseconds(result.seconds),
         "reused": result.reused,
+        "code": result.code,
+        "orders_killed": result.orders_killed,
+        "orders": result.orders,
         "race_hits": result.race_hits,
         "race_runs": result.race_runs,
     }
@@ -178,6 +183,7 @@ def _mutant(row: Row) -> MutantResult:
         equivalent=row["equivalent"],
         control=row["control"],
         race=row["race"],
+        operator=row["operator"],
     )
     return MutantResult(
         mutant=mutant,
@@ -192,6 +198,9 @@ def _mutant(row: Row) -> MutantResult:
         why=row["why"],
         seconds=row["duration_ns"] / 1e9,
         reused=row["reused"],
+        code=row["code"],
+        orders_killed=row["orders_killed"],
+        orders=row["orders"],
         race_hits=row["race_hits"],
         race_runs=row["race_runs"],
     )
@@ -214,6 +223,7 @@ MUTANTS = Layout[MutantResult](
         "equivalent": FLAG,
         "control": FLAG,
         "race": FLAG,
+        "operator": TEXT,
         "target": TEXT,
         "outcome": TEXT,
         "as_expected": FLAG,
@@ -225,12 +235,22 @@ MUTANTS = Layout[MutantResult](
         "why": TEXT,
         "duration_ns": INTEGER,
         "reused": FLAG,
+        "code": TEXT,
+        "orders_killed": INTEGER,
+        "orders": INTEGER,
         "race_hits": INTEGER,
         "race_runs": INTEGER,
     },
     to_row=_mutant_row,
     from_row=_mutant,
-    added={"race_hits": None, "race_runs": None},
+    added={
+        "operator": "",
+        "code": "",
+        "orders_killed": None,
+        "orders": None,
+        "race_hits": None,
+        "race_runs": None,
+    },
     order=("id",),
 )
 
@@ -326,7 +346,24 @@ BUILDS = Layout[Build](
     order=("mutant", "kernel", "target", "mode"),
 )
 
-LAYOUTS: tuple[Layout[Any], ...] = (VERDICTS, MUTANTS, KILLS, BUILDS, TIMINGS, SAMPLES, USAGES)
+SOURCES = Layout[SourceText](
+    name="sources",
+    columns={"path": TEXT, "text": TEXT},
+    to_row=lambda source: {"path": source.path, "text": source.text},
+    from_row=lambda row: SourceText(row["path"], row["text"]),
+    order=("path",),
+)
+
+LAYOUTS: tuple[Layout[Any], ...] = (
+    VERDICTS,
+    MUTANTS,
+    KILLS,
+    BUILDS,
+    SOURCES,
+    TIMINGS,
+    SAMPLES,
+    USAGES,
+)
 
 
 def number(value: float | None) -> float | str | None:

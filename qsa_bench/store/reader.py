@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import zipfile
+import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +56,32 @@ def find_run(run: str, results: Path) -> Path:
         f"reading run {run[:200]}: there is no such folder, here or in {results}"
         + (f"; the newest there are {known}" if known else "")
     )
+
+
+def open_run(run: str, results: Path) -> StoredRun:
+    """Read a run by path, by name under `results`, or "latest"; or out of a zip as CI keeps it.
+
+    RunFileError as for `find_run` and `read_run`, and for a zip that holds no run or several.
+    """
+    archive = Path(run)
+    if not (archive.suffix == ".zip" and archive.is_file()):
+        return read_run(find_run(run, results))
+    with tempfile.TemporaryDirectory(prefix="qsa-bench-zip-") as scratch:
+        try:
+            with zipfile.ZipFile(archive) as file:
+                runs = [name for name in file.namelist() if Path(name).name == RUN_FILE]
+                if len(runs) != 1:
+                    raise RunFileError(
+                        f"reading {archive}: it holds {len(runs)} runs; one {RUN_FILE} is needed"
+                    )
+                folder = runs[0].removesuffix(RUN_FILE)
+                # The logs are for people.
+                wanted = [f"{folder}{layout.name}.parquet" for layout in LAYOUTS]
+                for name in [runs[0], *(name for name in wanted if name in file.namelist())]:
+                    (Path(scratch) / Path(name).name).write_bytes(file.read(name))
+        except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
+            raise RunFileError(f"reading {archive}: it is no zip, or cut short ({error})") from None
+        return replace(read_run(Path(scratch)), folder=archive)
 
 
 def run_folders(results: Path) -> list[Path]:
@@ -121,6 +151,7 @@ def _stored(
         builds=rows["builds"],
         timings=with_samples(rows["timings"], rows["samples"]),
         usages=rows["resources"],
+        sources=rows["sources"],
         folder=folder,
         complete=complete,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from qsa_bench.model import Build, Kill, Measurement, MutantResult, Run, Usage, Verdict
+from qsa_bench.model import Build, Kill, Measurement, MutantResult, Run, SourceText, Usage, Verdict
 
 RUN_FILE = "run.json"
 # What a sweep is asked to time; peers and calibration come beside it.
@@ -27,6 +27,7 @@ class StoredRun:
     builds: tuple[Build, ...] = ()
     timings: tuple[Measurement, ...] = ()
     usages: tuple[Usage, ...] = ()
+    sources: tuple[SourceText, ...] = ()
     folder: Path | None = None
     complete: bool = True
 

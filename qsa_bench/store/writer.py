@@ -26,6 +26,7 @@ from qsa_bench.model import (
     Measurement,
     MutantResult,
     Run,
+    SourceText,
     Usage,
     Verdict,
 )
@@ -222,6 +223,10 @@ class RunWriter:
         """Add rows to resources.parquet."""
         self._add(timing_layouts.USAGES, usages)
 
+    def add_sources(self, sources: Iterable[SourceText]) -> None:
+        """Add rows to sources.parquet."""
+        self._add(layouts.SOURCES, sources)
+
     def log(self, name: str, text: str) -> Path | None:
         """Write logs/<name>.log and return its path; other characters than [A-Za-z0-9._-] fold."""
         if self._folder is None:
@@ -255,6 +260,7 @@ class RunWriter:
                     builds=tuple(self._rows["builds"].waiting),
                     timings=tuple(self._rows["timings"].waiting),
                     usages=tuple(self._rows["resources"].waiting),
+                    sources=tuple(self._rows["sources"].waiting),
                 )
             self._flush(last=True)
             self._write_run(self._run, complete=True)

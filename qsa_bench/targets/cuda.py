@@ -77,6 +77,12 @@ def compile_command(
     ]
 
 
+def code_command(source: Path, output: Path, include: Path, number: int) -> list[str]:
+    """Return the command that makes one architecture's machine code alone, without host code."""
+    flags = ["-std=c++17", "-O3", "-cubin", "-gencode", gencode(number), f"-I{include}"]
+    return [COMPILER, *flags, str(source), "-o", str(output)]
+
+
 def runtime_sources(_kernels: Path) -> list[Path]:
     """Return no sources: the device needs no runtime of ours."""
     return []

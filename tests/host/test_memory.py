@@ -310,6 +310,12 @@ def test_another_threads_local_memory_is_not_there(library: Library) -> None:
     assert "another thread's local memory" in finding["message"]
 
 
+def test_a_threads_own_array_has_exact_bounds(library: Library) -> None:
+    clean(library, "own_array", 4)
+    finding = broken(library, "own_array", 5, "bounds", "own-array")
+    assert "uses index 4 of an array" in finding["message"]
+
+
 def test_the_library_may_be_read_and_not_written(library: Library) -> None:
     clean(library, "library", 0)
     finding = broken(library, "library", 1, "bounds", "library-write")

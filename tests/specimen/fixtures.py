@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import qsa_bench
-from qsa_bench import child, goldens, resources, stages
+from qsa_bench import child, goldens, resources, reuse, stages
 from qsa_bench.builder import Builder
 from qsa_bench.stages.base import Stage
 from tests.specimen import trees
@@ -74,6 +74,7 @@ def specimen_planted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tr
     monkeypatch.setattr(qsa_bench, "__file__", str(package / "__init__.py"))
     monkeypatch.setattr(goldens, "__file__", str(package / "goldens/__init__.py"))
     monkeypatch.setattr(child, "PACKAGE", package)
+    monkeypatch.setattr(reuse, "PACKAGE", package)
     monkeypatch.setattr(resources, "checkout", lambda: tree.root)
     for parent in (stages, goldens):
         folder = package / parent.__name__.rpartition(".")[2]
@@ -93,6 +94,7 @@ def replant() -> None:
     stages.stage_names.cache_clear()
     stages.load_stage.cache_clear()
     goldens._kinds.cache_clear()
+    reuse._gate_code.cache_clear()
 
 
 @pytest.fixture(scope="session", name="stage")

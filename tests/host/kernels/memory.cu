@@ -241,6 +241,18 @@ __global__ void local_memory_kernel(const int32_t*, int32_t* out, int64_t value)
 }
 ENTRY(local_memory, local_memory_kernel, 1, 32, 0)
 
+// A thread's own array, also one inside a struct, has its size.
+__global__ void own_array_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  struct {
+    int32_t cell[4];
+  } own;
+  for (int64_t i = 0; i < value; ++i) {
+    own.cell[i] = in[i];  // @own-array
+  }
+  out[0] = own.cell[3];
+}
+ENTRY(own_array, own_array_kernel, 1, 1, 0)
+
 int32_t library_variable = 0;
 const int32_t library_table[4] = {3, 1, 4, 1};
 

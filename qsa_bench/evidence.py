@@ -1,0 +1,119 @@
+"""Evidence beside an argument that a mutant is equivalent: equal bytes on many generated inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from qsa_bench.errors import NothingSelectedError
+from qsa_bench.parity import PLAIN, StageBuilds, Workload
+from qsa_bench.stages.base import Case, Stage, no_judge
+
+# Cases a child is given at once: their programs lie on the disk.
+_BATCH = 10
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How many inputs gave equal outputs, and the first case that did not, if any.
+
+    `by_contract` says that bytes were allowed to differ where every check of the stage passed.
+    """
+
+    inputs: int
+    differing: str = ""
+    by_contract: bool = False
+
+
+def gather(
+    stage: Stage,
+    production: StageBuilds,
+    mutated: Mapping[str, StageBuilds],
+    inputs: int,
+    jobs: int,
+    by_contract: bool = False,
+    on_batch: Callable[[], None] = lambda: None,
+) -> dict[str, Evidence]:
+    """Run mutants, by id, and production on at least `inputs` generated inputs.
+
+    A mutant is dropped at the first case that differs; those with one machine code run once.
+    NothingSelectedError for a stage that generates none.
+    """
+    if stage.generated is None:
+        raise NothingSelectedError(f"gathering evidence: {stage.name} generates no inputs")
+    alike: dict[str, list[str]] = {}
+    for name, builds in mutated.items():
+        alike.setdefault(builds.code_digest, []).append(name)
+    left = {names[0]: mutated[names[0]] for names in alike.values()}
+    equal = dict.fromkeys(left, 0)
+    differing: dict[str, str] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        for group in _grouped(_batches(stage, inputs), jobs):
+
+            def one(batch: _Batch, left: Mapping[str, StageBuilds] = left) -> dict[str, str]:
+                return _differing(stage, production, left, batch[0], by_contract)
+
+            for batch, told in zip(group, pool.map(one, group), strict=True):
+                on_batch()
+                for name in left:
+                    equal[name] += 0 if name in told else batch[1]
+                differing = {**told, **differing}
+            left = {name: builds for name, builds in left.items() if name not in differing}
+            if not left:
+                break
+    return {
+        name: Evidence(equal[names[0]], differing.get(names[0], ""), by_contract)
+        for names in alike.values()
+        for name in names
+    }
+
+
+_Batch = tuple[list[Case], int]
+
+
+def _batches(stage: Stage, inputs: int) -> Iterator[_Batch]:
+    assert stage.generated is not None
+    seed = held = 0
+    while held < inputs:
+        cases, size = [], 0
+        for _ in range(_BATCH):
+            case, own = stage.generated(seed)
+            cases.append(case)
+            size += own
+            seed += 1
+        held += size
+        yield cases, size
+
+
+def _grouped(batches: Iterator[_Batch], size: int) -> Iterator[list[_Batch]]:
+    group: list[_Batch] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _differing(
+    stage: Stage,
+    production: StageBuilds,
+    mutated: Mapping[str, StageBuilds],
+    cases: list[Case],
+    by_contract: bool,
+) -> dict[str, str]:
+    """Return, by mutant, the first case whose outputs differ; only those that have one."""
+    found: dict[str, str] = {}
+    # Equal bytes need no judge, which takes longer than the run.
+    held = cases if by_contract else [replace(case, judge=no_judge) for case in cases]
+    with Workload(stage, held, "host", 0) as workload:
+        clean = {} if by_contract else workload.gate(production, modes=(PLAIN,)).digests
+        for name, builds in mutated.items():
+            seen = workload.gate(builds, modes=(PLAIN,))
+            differ = [case for case, digests in clean.items() if seen.digests.get(case) != digests]
+            differ += [verdict.case for verdict in seen.failures]
+            if differ:
+                found[name] = differ[0]
+    return found

@@ -1,0 +1,123 @@
+"""Mutants written by hand, one by one: built on a scratch copy, every check run, held to manifests."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from qsa_bench import baseline, mutants, outcomes, repeats, resources
+from qsa_bench.builder import Builder
+from qsa_bench.errors import ManifestError
+from qsa_bench.model import Mutant, MutantResult, Outcome, Verdict
+from qsa_bench.parity import Limits, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.races import Races
+from qsa_bench.runner import HOST
+from qsa_bench.sanitizer import Sanitizer
+from qsa_bench.stages.base import Case
+from qsa_bench.trials import Trial, whole_builds, with_orders
+
+
+def run(
+    mutant: Mutant,
+    builder: Builder,
+    builds: StageBuilds,
+    workload: Workload,
+    limits: Limits,
+    races: Races | None,
+    tools: Sanitizer,
+) -> Trial:
+    """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
+    begun = time.perf_counter()
+    target = workload.target
+    with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
+        tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
+        made, same_code = _build(mutant, builder, builds, workload, tree)
+        failure = made.failure
+        if failure is not None:
+            result = _not_built(mutant, target, failure.log, time.perf_counter() - begun)
+            return Trial(result, (), made.all, failure.log)
+        if same_code and not tree.python:
+            result = _same_code(mutant, target, time.perf_counter() - begun)
+            return Trial(result, (), made.all)
+        python_path = (tree.root,) if tree.python else ()
+        seen = workload.gate(made, limits, python_path, _cases_for(mutant, workload))
+        verdicts = [*seen.verdicts]
+        race: tuple[int, int] | None = None
+        if target != HOST:
+            examined = repeats.cases_of(workload)
+            verdicts += tools.examine(workload, made, examined, python_path)
+            if mutant.race:
+                found = repeats.repeat(workload, made, limits, python_path=python_path)
+                race = (found.hits, found.runs)
+        ordered = races is not None and mutant.race and not tree.python
+        seldom = races.seen(made) if races is not None and ordered else None
+    bits = _differing_bits(workload, verdicts)
+    seconds = round(time.perf_counter() - begun, 3)
+    result, kills = outcomes.result_of(mutant, target, verdicts, bits, seconds, race)
+    return Trial(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
+
+
+def _build(
+    mutant: Mutant,
+    builder: Builder,
+    clean: StageBuilds,
+    workload: Workload,
+    tree: mutants.Tree,
+) -> tuple[StageBuilds, bool]:
+    """Build a mutant; also say whether its object code is the production kernel's."""
+    stage, target = workload.stage, workload.target
+    made = build_stage(
+        builder, stage.kernels, target, tree.root, modes_of(target), mutant.id, short=True
+    )
+    if made.failure is not None or made.code_digest != clean.code_digest:
+        return made, False
+    whole = whole_builds(mutant, builder, stage, target, tree.root)
+    if whole is None:
+        return made, True
+    production = baseline.build_or_raise(builder, stage, target)
+    return whole, whole.code_digest == production.code_digest
+
+
+def _cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
+    """Return the cases a mutant is run on: all, but on a device not every trap.
+
+    Each case that traps costs a context there, a tenth of a second of the whole device: a mutant
+    whose manifest does not name the traps runs one a clause.
+    """
+    if workload.target == HOST or "traps" in mutant.killed_by:
+        return workload.cases
+    first = {case.clauses: case for case in reversed(workload.trapping)}
+    return [*workload.ordinary, *first.values()]
+
+
+def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:
+    line = next((line for line in log.splitlines() if "error" in line), log.strip()[:200])
+    return MutantResult(
+        mutant, target, Outcome.UNVIABLE, False, why=f"does not build: {line}", seconds=seconds
+    )
+
+
+def _same_code(mutant: Mutant, target: str, seconds: float) -> MutantResult:
+    """A patch that leaves the machine code as it is: proof for an equivalent, else an error."""
+    if mutant.equivalent:
+        why = f"identical object code; {mutant.why_survives}"
+        return MutantResult(mutant, target, Outcome.EQUIVALENT, True, why=why, seconds=seconds)
+    raise ManifestError(
+        f"building {mutant.id}: its object code is the production kernel's, so it proves nothing; "
+        "make the patch change the code, or mark the mutant equivalent and say why"
+    )
+
+
+def _differing_bits(workload: Workload, verdicts: Sequence[Verdict]) -> int | None:
+    """Sum the differing bits of the golden's cases; None when a case gave no output to count."""
+    counted = {case.id for case in workload.cases if case.counts_bits}
+    seen = [
+        (verdict.case, verdict.evidence.numbers["differing_bits"])
+        for verdict in verdicts
+        if verdict.case in counted and "differing_bits" in verdict.evidence.numbers
+    ]
+    if not counted or {case for case, _ in seen} != counted:
+        return None
+    return round(sum(bits for _, bits in seen))

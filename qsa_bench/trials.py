@@ -1,0 +1,244 @@
+"""Automatic mutants one by one: built, told apart by their machine code, run as far as it takes.
+
+A mutant whose object code is the production kernel's is equivalent, and mutants with the same code
+run once. The plain build runs every case; the access checker's build, which costs most of a
+mutant, is made only where a plain run saw nothing or an order of accesses was broken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qsa_bench import baseline, equivalence, mutants, outcomes, patches, resources
+from qsa_bench.builder import Builder, Sources
+from qsa_bench.equivalence import Argument, Compilers
+from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
+from qsa_bench.operators import OPERATORS
+from qsa_bench.parity import CHECKED, PLAIN, Limits, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.races import Races, Seldom
+from qsa_bench.stages.base import Stage
+
+_CODE_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one mutant, and what was built for it."""
+
+    result: MutantResult
+    kills: Sequence[Kill] = ()
+    builds: Sequence[Build] = ()
+    log: str = ""
+    by_clock: bool = False
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the gate saw of one machine code: all mutants that have it share it."""
+
+    verdicts: tuple[Verdict, ...]
+    builds: tuple[Build, ...]
+    by_clock: bool
+    seldom: Seldom | None = None
+
+
+def whole_builds(
+    mutant: Mutant, builder: Builder, stage: Stage, target: str, tree: Path
+) -> StageBuilds | None:
+    """Build a mutant's whole kernels where a mutant's build is a short one; None where it is not.
+
+    What a short build leaves out may be what the patch changes.
+    """
+    if not any(kernel.short.get(target) for kernel in stage.kernels):
+        return None
+    return build_stage(builder, stage.kernels, target, tree, modes_of(target), mutant.id)
+
+
+class Trials:
+    """The trials of one stage's automatic mutants; safe from several threads."""
+
+    def __init__(
+        self,
+        target: str,
+        builder: Builder,
+        production: StageBuilds,
+        workload: Workload,
+        limits: Limits,
+        arguments: Mapping[str, Argument],
+        races: Races | None,
+    ) -> None:
+        self._target = target
+        self._builder = builder
+        self._production = production
+        self._workload = workload
+        self._limits = limits
+        self._arguments = arguments
+        self._races = races
+        self._root = resources.tree_root()
+        self._compilers = Compilers(self._root)
+        self._runs: dict[str, Future[_Run]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, mutant: Mutant) -> Trial:
+        """Build one mutant on a scratch copy and find out what becomes of it."""
+        begun = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
+            tree = mutants.apply(mutant, self._root, Path(scratch)).root
+            trial = self._run(mutant, tree)
+        seconds = round(time.perf_counter() - begun, 3)
+        return replace(trial, result=replace(trial.result, seconds=seconds))
+
+    def _run(self, mutant: Mutant, tree: Path) -> Trial:
+        plain = self._build(mutant, tree, PLAIN)
+        failure = plain.failure
+        if failure is not None:
+            result = self._judged(mutant, Outcome.UNVIABLE, _first_error(failure.log))
+            return Trial(result, (), plain.all, failure.log)
+        code = _code_of(plain)
+        if code == _code_of(self._production) and self._same_when_checked(mutant, tree):
+            outcome, why = self._equal(mutant, tree)
+            return Trial(self._judged(mutant, outcome, why, code=code), (), plain.all)
+        ran = self._once(code, lambda: self._gate(mutant, tree, plain))
+        result, kills = outcomes.result_of(mutant, self._target, ran.verdicts, None, 0.0)
+        result = with_orders(replace(result, code=code), ran.seldom)
+        if result.outcome is Outcome.SURVIVED:
+            result = self._survivor(mutant, tree, result)
+        elif mutant.id in self._arguments and result.outcome is not Outcome.NOT_RUN:
+            why = f"argued to be equivalent, but {result.outcome}: take the argument out"
+            result = replace(result, as_expected=False, why=why)
+        return Trial(result, kills, ran.builds, by_clock=ran.by_clock)
+
+    def _build(self, mutant: Mutant, tree: Path, mode: str) -> StageBuilds:
+        return build_stage(
+            self._builder,
+            self._workload.stage.kernels,
+            self._target,
+            tree,
+            (mode,),
+            mutant.id,
+            short=True,
+        )
+
+    def _same_when_checked(self, mutant: Mutant, tree: Path) -> bool:
+        """True when the checker's build, too, is the production kernel's, line tables apart.
+
+        So must be, on a device, what a short build leaves out.
+        """
+        if CHECKED not in modes_of(self._target):
+            stage = self._workload.stage
+            whole = whole_builds(mutant, self._builder, stage, self._target, tree)
+            if whole is None:
+                return True
+            production = baseline.build_or_raise(self._builder, stage, self._target)
+            return whole.code_digest == production.code_digest
+        checked = self._build(mutant, tree, CHECKED)
+        return all(
+            build.library is not None
+            and clean.library is not None
+            and equivalence.same_library(Path(build.library), Path(clean.library))
+            for build, clean in zip(
+                checked.builds[CHECKED].values(),
+                self._production.builds[CHECKED].values(),
+                strict=True,
+            )
+        )
+
+    def _once(self, code: str, run: Callable[[], _Run]) -> _Run:
+        """Return what `run` gives for this code; others with the same wait for the first."""
+        with self._lock:
+            known = self._runs.get(code)
+            mine: Future[_Run] = Future()
+            if known is None:
+                self._runs[code] = mine
+        if known is not None:
+            return known.result()
+        try:
+            mine.set_result(run())
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        return mine.result()
+
+    def _gate(self, mutant: Mutant, tree: Path, plain: StageBuilds) -> _Run:
+        seen = self._workload.gate(plain, self._limits)
+        verdicts, builds, by_clock = list(seen.verdicts), list(plain.all), seen.by_clock
+        if CHECKED in modes_of(self._target) and (mutant.race or not seen.failures):
+            checked = self._build(mutant, tree, CHECKED)
+            builds += checked.all
+            if checked.failure is None:
+                both = StageBuilds({**plain.builds, **checked.builds})
+                more = self._workload.gate(both, self._limits, modes=(CHECKED,))
+                verdicts += more.verdicts
+                by_clock = by_clock or more.by_clock
+        seldom = self._races.seen(plain) if self._races is not None and mutant.race else None
+        return _Run(tuple(verdicts), tuple(builds), by_clock, seldom)
+
+    def _survivor(self, mutant: Mutant, tree: Path, result: MutantResult) -> MutantResult:
+        """Ask the optimising compilers, then the arguments, why nothing saw it."""
+        sources = self._sources_of(mutant)
+        if self._target == "host" and self._compilers.same_on_host(tree, sources):
+            outcome, why = self._equal(mutant, tree)
+            return self._judged(mutant, outcome, why, code=result.code)
+        argument = self._arguments.get(mutant.id)
+        if argument is not None:
+            context = equivalence.context_of(mutant, self._root)
+            if context == argument.context:
+                why = f"argued {argument.date}: {argument.reason}"
+                return self._judged(mutant, Outcome.EQUIVALENT, why, code=result.code)
+            return replace(
+                result,
+                why=f"its argument of {argument.date} is stale: the code around it is now {context}",
+            )
+        return replace(result, why="no check saw it, and nothing says that it is equivalent")
+
+    def _equal(self, mutant: Mutant, tree: Path) -> tuple[Outcome, str]:
+        """Say what equal code on the target comes to on the other one."""
+        if self._target == "cuda":
+            return Outcome.EQUIVALENT, "identical object code by nvcc"
+        if self._compilers.has_nvcc:
+            if self._compilers.same_on_device(tree, self._sources_of(mutant)):
+                return Outcome.EQUIVALENT, "identical object code, by g++ and by nvcc"
+            return Outcome.GPU_ONLY, "identical object code by g++, another by nvcc"
+        if OPERATORS[mutant.operator].device:
+            return Outcome.GPU_ONLY, "identical object code by g++; its fault is the device's alone"
+        return Outcome.EQUIVALENT, "identical object code by g++ (nvcc was not there to ask)"
+
+    def _sources_of(self, mutant: Mutant) -> list[str]:
+        """Return the kernels' sources that include what the mutant changes."""
+        changed = {self._root / patch.path for patch in patches.parse(mutant.patch)}
+        closure = Sources(self._root)
+        return [
+            kernel.source
+            for kernel in self._workload.stage.kernels
+            if changed & {*closure.closure(closure.root / kernel.source)}
+        ]
+
+    def _judged(self, mutant: Mutant, outcome: Outcome, why: str, code: str = "") -> MutantResult:
+        return MutantResult(mutant, self._target, outcome, True, why=why, code=code)
+
+
+def with_orders(result: MutantResult, seldom: Seldom | None) -> MutantResult:
+    """Return a result with how many orders of threads gave the mutant away, where that is known."""
+    if seldom is None:
+        return result
+    return replace(result, orders_killed=seldom.killed, orders=seldom.schedules)
+
+
+def _code_of(builds: StageBuilds) -> str:
+    """Digest the plain builds' machine code, of all kernels together."""
+    digest = hashlib.sha256()
+    for build in builds.builds[PLAIN].values():
+        digest.update(build.code_digest.encode())
+    return digest.hexdigest()[:_CODE_DIGITS]
+
+
+def _first_error(log: str) -> str:
+    line = next((line for line in log.splitlines() if "error" in line), log.strip()[:200])
+    return f"does not build: {line}"

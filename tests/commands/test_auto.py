@@ -1,0 +1,156 @@
+"""Automatic mutants of the specimen, through the real command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from qsa_bench import equivalence
+from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
+    specimen_master,
+    specimen_session_folder,
+    specimen_tree,
+)
+from tests.specimen.trees import STAGE, Tree
+
+BARE = ("mutate", "--stage", STAGE, "--seeds", "1", "--jobs", "2", "--auto")
+AUTO = (*BARE, "--id", "*/auto/*")
+RANK = "kernels/specimen/rank.cu"
+
+
+def rows(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return mutants without what differs from run to run."""
+    differs = {"duration_ns", "reused"}
+    return [{k: v for k, v in row.items() if k not in differs} for row in document["mutants"]]
+
+
+def test_a_barriers_mutants_die_by_the_checker_and_in_some_orders_of_threads(tree: Tree) -> None:
+    code, document = tree.json(*AUTO, "--operator", "barrier")
+    assert code == 0
+    assert len(document["mutants"]) == 2  # gone, or a warp's
+    for mutant in document["mutants"]:
+        assert "races" in mutant["killed_by"]
+        assert mutant["orders"] == 20
+        assert 1 <= mutant["orders_killed"] <= 20
+
+
+def test_a_campaign_that_is_given_again_runs_nothing_and_tells_the_same(tree: Tree) -> None:
+    words = (*AUTO, "--sample", "6", "--seed", "1")
+    code, first = tree.json(*words)
+    again_code, again = tree.json(*words)
+    assert (code, rows(first)) == (again_code, rows(again))
+    assert all(mutant["reused"] for mutant in again["mutants"])
+    assert again["notes"]["baseline"][STAGE]["reused"]
+    assert again["kills"] == first["kills"]
+    assert again["verdicts"] == first["verdicts"]
+
+
+def test_a_campaign_that_ran_out_of_time_is_incomplete_and_goes_on(tree: Tree) -> None:
+    words = (*AUTO, "--operator", "min-max", "--operator", "barrier", "--operator", "ceil*")
+    code, cut = tree.json(*words, "--max-time", "0.001", "--fresh")
+    assert code == 11
+    assert (cut["asked"], cut["done"], cut["summary"]["score"]["not_run"]) == (3, 0, 3)
+    code, whole = tree.json(*words)
+    assert (code, whole["done"]) == (0, 3)
+
+
+def test_shards_together_are_the_campaign(tree: Tree) -> None:
+    words = (*AUTO, "--operator", "relational")
+    code, whole = tree.json(*words)
+    for shard in (1, 2):
+        assert tree.run(*words, "--shard", f"{shard}/2", "-o", "shards").returncode in (0, code)
+    folders = sorted(str(path) for path in (tree.root / "shards").iterdir())
+    merged_code, merged = tree.json("merge", *folders)
+    assert merged_code == code
+    assert sorted(rows(merged), key=json.dumps) == sorted(rows(whole), key=json.dumps)
+    assert merged["summary"] == whole["summary"]
+    lost = tree.run("merge", folders[0])
+    assert lost.returncode == 11
+    assert "2/2 missing" in lost.stderr
+
+
+def test_one_that_does_not_build_is_unviable_and_one_of_the_same_code_equivalent(
+    tree: Tree,
+) -> None:
+    tree.keep_mutants()
+    # Two branches that do the same: the compiler drops the condition.
+    head = "  if (level == nullptr || rank == nullptr) {"
+    tree.edit(RANK, head, f"  const int spare = count > 5 ? 1 : 1;\n  (void)spare;\n{head}")
+    words = ("--operator", "boundary", "--operator", "relational", "--id", "*/specimen_rank/*")
+    _, document = tree.json(*BARE, *words)
+    spare = [m for m in document["mutants"] if "+  const int spare" in m["patch"]]
+    assert {m["operator"]: m["outcome"] for m in spare} == {
+        "boundary": "equivalent",
+        "relational": "equivalent",
+    }
+    text = tree.read("kernels/specimen/element.cuh")
+    tree.write(
+        "kernels/specimen/element.cuh",
+        text.replace(
+            "kMostElements = 64;", "kMostElements = 64;\nstatic_assert(kMostElements % 2 == 0);"
+        ),
+    )
+    _, document = tree.json(*BARE, "--operator", "constant", "--id", "*/file/*")
+    assert "unviable" in {m["outcome"] for m in document["mutants"]}
+
+
+def test_a_survivor_is_exit_4_until_it_is_argued_for_and_again_when_the_code_changes(
+    tree: Tree,
+) -> None:
+    tree.keep_mutants()
+    most = "count > specimen::kMostElements)"
+    tree.edit(RANK, most, "count > specimen::kMostElements + (count / 130))")
+    words = (*BARE, "--operator", "arithmetic", "--id", "*/specimen_rank/*")
+    code, document = tree.json(*words)
+    survivors = [m for m in document["mutants"] if m["outcome"] == "survived"]
+    assert code == 4
+    assert survivors
+    from qsa_bench import automatic
+    from tests.specimen import trees
+
+    found = automatic.derive(tree.root, STAGE, trees.stage().kernels).mutants
+    named = {mutant.id: mutant for mutant in found}
+    lines = "".join(
+        f'[[equivalent]]\nid = "{m["id"]}"\nreason = "no count is 130"\ndate = 2026-01-31\n'
+        f'context = "{equivalence.context_of(named[m["id"]], tree.root)}"\n'
+        'inputs = 100000\nequal = "bits"\n'
+        for m in survivors
+    )
+    tree.write(f"mutations/{STAGE}/equivalent.toml", lines)
+    code, document = tree.json(*words)
+    assert code == 0
+    assert {m["why"] for m in document["mutants"] if m["outcome"] == "equivalent"} == {
+        "argued 2026-01-31: no count is 130"
+    }
+    tree.edit(RANK, "    return QSA_NULL_POINTER;", "    return QSA_NULL_POINTER + 0;")
+    code, document = tree.json(*words)
+    assert code == 4
+    stale = [m["why"] for m in document["mutants"] if m["outcome"] == "survived"]
+    assert any("its argument of 2026-01-31 is stale" in why for why in stale)
+
+
+def test_an_argument_without_a_reason_or_enough_inputs_is_refused(tree: Tree) -> None:
+    head = (
+        f'[[equivalent]]\nid = "{STAGE}/auto/x"\ncontext = "0"\ndate = 2026-01-31\nequal = "bits"\n'
+    )
+    for rest in ('reason = ""\ninputs = 100000\n', 'reason = "so"\ninputs = 99999\n'):
+        tree.write(f"mutations/{STAGE}/equivalent.toml", head + rest)
+        done = tree.run(*AUTO, "--operator", "barrier")
+        assert done.returncode == 8
+        assert "needs a reason and 100,000 inputs of evidence" in done.stderr
+
+
+def test_list_and_show_run_nothing(tree: Tree) -> None:
+    code, listed = tree.json(*AUTO, "--list")
+    assert code == 0
+    assert len(listed["mutants"]) > 60
+    name = listed["mutants"][0]["mutant"]
+    begun = time.monotonic()
+    shown = tree.run("mutate", "--stage", STAGE, "--show", name)
+    assert shown.returncode == 0
+    assert time.monotonic() - begun < 60
+    assert f"{name}\n" in shown.stdout
+    assert "\n--- a/kernels/specimen/" in shown.stdout
+    assert tree.runs() == []
+    assert tree.run(*AUTO, "--show", "none/such").returncode == 6
