@@ -23,6 +23,7 @@
 
 #include "common/portability.cuh"
 #include "common/select_ascending.cuh"
+#include "common/select_cluster.cuh"
 #include "common/select_engine.cuh"
 #include "common/select_tiles.cuh"
 #include "common/status.h"
@@ -33,8 +34,10 @@ namespace dsa {
 namespace {
 
 constexpr int kMostSharedBytes = 32 * 1024;  // what an engine may count on
-static_assert(sizeof(select::Workspace) + sizeof(select::KeptList) <= kMostSharedBytes,
-              "the search and its list fit");
+static_assert(sizeof(select::Workspace) + sizeof(select::Lists<8>) + sizeof(select::Exchange<8>) +
+                      sizeof(select::KeptList) <=
+                  kMostSharedBytes,
+              "the search and its lists fit");
 
 struct TopkArguments {
   const float* scores;
@@ -47,6 +50,7 @@ struct TopkArguments {
   int32_t pools;
   int32_t most_kept;
   int32_t kpool;
+  uint32_t part_pools;  // pools of a row that are one CTA's
 };
 
 // How many pools a row keeps at most: the launch's, or the live geometry's.
@@ -81,43 +85,97 @@ __device__ __forceinline__ void trap_if_not_finite(const float* scores, int32_t 
   }
 }
 
-// The `keep` first of `count` scores, in the engine's order, as ascending indices. All this kernel knows of
-// the engine stands here.
-template <int kThreads, int kVectors>
-__device__ QSA_PASS void write_first(const float* row_scores, uint32_t count, uint32_t keep,
-                                     select::Workspace& workspace, select::Lists<1>& lists,
-                                     select::KeptList& kept, int32_t* ascending) {
-  select::prepare<kThreads>(workspace);
-  select::clear_lists<kThreads>(lists);
-  select::prepare_list(kept);
-  __syncthreads();  // the bins, counters and lists are clear before anything is counted
-  ScoreTiles<kThreads, kVectors> scores(row_scores, count);
-  select::ListOutput output{kept};
-  select::LocalTeam<kThreads> team{workspace, lists};
-  select::select_first(team, scores, keep, output);
-  select::sort_ascending<kThreads>(kept, count, workspace);
+// The part of a row that is one CTA's.
+struct Part {
+  uint32_t rank;
+  uint32_t first;
+  uint32_t count;  // of the pools that the row sees
+};
+
+template <int kCtas>
+__device__ __forceinline__ Part part_of(const TopkArguments& arguments, int32_t visible) {
+  Part part;
+  part.rank = kCtas == 1 ? 0u : cluster_rank();
+  part.first = part.rank * arguments.part_pools;
+  const uint32_t seen = static_cast<uint32_t>(visible);
+  part.count = min(seen > part.first ? seen - part.first : 0u, arguments.part_pools);
+  return part;
+}
+
+// Writes this CTA's kept pools in ascending order, behind those of the CTAs below.
+template <int kThreads>
+__device__ __forceinline__ void write_kept(const select::KeptList& kept, const Part& part, uint32_t before,
+                                           int32_t* row_pools) {
   QSA_ROLLED
-  for (uint32_t i = threadIdx.x; i < keep; i += kThreads) {
-    ascending[i] = static_cast<int32_t>(kept.sorted[i]);
+  for (uint32_t i = threadIdx.x; i < kept.kept; i += kThreads) {
+    row_pools[before + i] = static_cast<int32_t>(part.first + kept.sorted[i]);
   }
 }
 
-template <int kThreads, int kVectors>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_kernel(TopkArguments arguments) {
+// The `keep` first of a row's scores, in the engine's order, as ascending indices.
+template <int kThreads, int kVectors, int kCtas>
+__device__ QSA_PASS void write_first(const float* row_scores, const Part& part, uint32_t keep, bool is_alone,
+                                     select::Workspace& workspace, select::Lists<kCtas>& lists,
+                                     select::Exchange<kCtas>& exchange, select::KeptList& kept,
+                                     int32_t* row_pools) {
+  ScoreTiles<kThreads, kVectors> scores(row_scores + part.first, part.count);
+  select::ListOutput output{kept};
+  uint32_t before = 0;
+  if (is_alone) {
+    select::LocalTeam<kThreads> team{workspace, reinterpret_cast<select::Lists<1>&>(lists)};
+    select::select_first(team, scores, keep, output);
+  } else if constexpr (kCtas > 1) {
+    select::ClusterTeam<kThreads, kCtas> team{workspace, lists, exchange, part.rank, part.first, part.count};
+    select::select_first(team, scores, keep, output);
+    __syncthreads();  // everything is kept before it is counted
+    before = team.kept_before(kept.kept);
+  }
+  if (part.count > 0) {
+    select::sort_ascending<kThreads>(kept, part.count, workspace);
+    write_kept<kThreads>(kept, part, before, row_pools);
+  }
+}
+
+template <int kThreads, int kVectors, int kCtas>
+__global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
+    topk_kernel(TopkArguments arguments) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  QSA_SHARED(select::Lists<1>, lists, 1);
+  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   QSA_SHARED(select::KeptList, kept, 1);
-  const int64_t row = blockIdx.x;
+  const int64_t row = blockIdx.x / kCtas;
   const int32_t visible = __ldg(arguments.visible_pools + row);
   const int32_t keep = keep_of(arguments, visible);
+  const Part part = part_of<kCtas>(arguments, visible);
+  // Whether the first CTA holds the whole row; it then needs none of the others.
+  const bool is_alone =
+      kCtas == 1 || keep == visible || visible <= static_cast<int32_t>(arguments.part_pools);
+  // The lists of a CTA may be read by the others once all are clear.
+  select::prepare<kThreads>(*workspace);
+  select::clear_lists<kThreads>(*lists);
+  select::prepare_list(*kept);
+  if constexpr (kCtas > 1) {
+    cluster_arrive();
+  }
+  __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  if (is_alone) {
+    if constexpr (kCtas > 1) {
+      cluster_wait();
+    }
+    if (part.rank > 0) {
+      return;
+    }
+  }
   const float* const row_scores = arguments.scores + row * arguments.score_cols;
   int32_t* const row_pools = arguments.kept_pools + row * arguments.most_kept;
-  QSA_ROLLED
-  for (int32_t i = keep + static_cast<int32_t>(threadIdx.x); i < arguments.most_kept; i += kThreads) {
-    row_pools[i] = -1;
-  }
-  if (threadIdx.x == 0) {
-    arguments.kept_counts[row] = keep;
+  if (part.rank == 0) {
+    QSA_ROLLED
+    for (int32_t i = keep + static_cast<int32_t>(threadIdx.x); i < arguments.most_kept; i += kThreads) {
+      row_pools[i] = -1;
+    }
+    if (threadIdx.x == 0) {
+      arguments.kept_counts[row] = keep;
+    }
   }
   if (keep == visible) {
     trap_if_not_finite<kThreads>(row_scores, visible);
@@ -127,33 +185,50 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_kernel(TopkArg
     }
     return;
   }
-  write_first<kThreads, kVectors>(row_scores, static_cast<uint32_t>(visible), static_cast<uint32_t>(keep),
-                                  *workspace, *lists, *kept, row_pools);
+  write_first<kThreads, kVectors, kCtas>(row_scores, part, static_cast<uint32_t>(keep), is_alone, *workspace,
+                                         *lists, *exchange, *kept, row_pools);
 }
 
-template <int kThreads, int kVectors>
-int32_t run(const TopkArguments& arguments, void* stream) {
-  constexpr auto* kernel = topk_kernel<kThreads, kVectors>;
-  const dim3 grid(static_cast<unsigned>(arguments.row_count));
-  return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, arguments);
+// Spreads every row over kCtas CTAs; their parts begin on 16-byte boundaries of the row.
+template <int kThreads, int kVectors, int kCtas>
+int32_t spread(TopkArguments arguments, void* stream) {
+  const int64_t vectors = (static_cast<int64_t>(arguments.pools) + select::kPartUnit - 1) / select::kPartUnit;
+  arguments.part_pools = static_cast<uint32_t>((vectors + kCtas - 1) / kCtas * select::kPartUnit);
+  constexpr auto* kernel = topk_kernel<kThreads, kVectors, kCtas>;
+  const dim3 grid(static_cast<unsigned>(arguments.row_count) * kCtas);
+  return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, arguments);
 }
 
-// Threads a CTA and vectors of four scores a thread: qsa_select's table.
+// Threads a CTA, vectors of four scores a thread, CTAs a row: qsa_select's table, where the times are.
 int32_t launch(const TopkArguments& arguments, void* stream) {
+  const int64_t pools = arguments.pools;
+  const int64_t rows = arguments.row_count;
+  const bool has_clusters = compute_capability() >= 90;
 #if QSA_HOST
-  return run<128, 4>(arguments, stream);
+  if (has_clusters && pools > 1600 && rows <= 2) {
+    return spread<128, 2, 4>(arguments, stream);
+  }
+  return pools <= 1024 ? spread<128, 2, 1>(arguments, stream) : spread<128, 4, 1>(arguments, stream);
 #else
-  if (arguments.pools <= 1024) {
-    return run<256, 1>(arguments, stream);
+  if (pools <= 1024) {
+    return spread<256, 1, 1>(arguments, stream);
   }
-  if (arguments.pools <= 2048) {
-    return run<512, 1>(arguments, stream);
+  if (pools <= 2048) {
+    return spread<512, 1, 1>(arguments, stream);
   }
-  const bool many_rows = 4 * static_cast<int64_t>(arguments.row_count) >= multiprocessor_count();
-  if (arguments.pools <= 16384) {
-    return many_rows ? run<512, 8>(arguments, stream) : run<1024, 4>(arguments, stream);
+  if (has_clusters && 8 * rows <= multiprocessor_count()) {
+    if (pools <= 16384) {
+      return spread<512, 1, 8>(arguments, stream);
+    }
+    return pools <= 65536 ? spread<512, 4, 8>(arguments, stream) : spread<1024, 8, 8>(arguments, stream);
   }
-  return run<1024, 8>(arguments, stream);
+  if (pools <= 16384) {
+    return spread<512, 8, 1>(arguments, stream);
+  }
+  if (has_clusters && 2 * rows <= multiprocessor_count()) {
+    return spread<1024, 8, 2>(arguments, stream);
+  }
+  return spread<1024, 8, 1>(arguments, stream);
 #endif
 }
 
@@ -197,6 +272,7 @@ extern "C" int32_t dsa_topk_pools(const float* scores, const int32_t* visible_po
                                           static_cast<int32_t>(row_count),
                                           static_cast<int32_t>(pools),
                                           static_cast<int32_t>(topk / kpool),
-                                          static_cast<int32_t>(kpool)};
+                                          static_cast<int32_t>(kpool),
+                                          0};
   return qsa::dsa::launch(arguments, stream);
 }
