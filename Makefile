@@ -31,8 +31,8 @@ $(BIN)/python:
 # torch goes in beside the other large ones, which share no file with it.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing qsa-bench in $(VENV)"
-	@$(PIP_INSTALL) --no-deps torch & torch=$$!; \
-		$(PIP_INSTALL) numpy pandas pyarrow safetensors nvidia-ml-py typer rich && wait $$torch
+	@$(PIP_INSTALL) --no-deps --no-warn-conflicts torch & torch=$$!; \
+		$(PIP_INSTALL) --no-warn-conflicts numpy pandas pyarrow safetensors nvidia-ml-py typer rich && wait $$torch
 	@$(PIP_INSTALL) --editable .
 	@touch $@
 
@@ -48,8 +48,8 @@ compiler:
 
 demo: compiler $(VENV)/.installed
 	$(BIN)/qsa-bench gate --stage $(STAGE)
-	$(BIN)/qsa-bench mutate --stage $(STAGE) --quiet
-	$(BIN)/qsa-bench report latest
+	$(BIN)/qsa-bench mutate --stage $(STAGE)
+	$(BIN)/qsa-bench report latest --quiet
 
 test: compiler $(VENV)/.test-installed
 	$(BIN)/python -m pytest
@@ -60,7 +60,8 @@ lint: $(VENV)/.test-installed
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CXX_SOURCES)
 	@if command -v nvcc >/dev/null; then \
-		set -x; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors; \
+		set -ex; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors; \
+		$(BIN)/qsa-bench build --target cuda --bench --arch 90 --warnings-as-errors; \
 	else \
 		echo "lint: nvcc is not on the PATH, so no kernel was compiled for the GPU"; \
 	fi

@@ -16,8 +16,9 @@ from qsa_bench import automatic, checks, mutants, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import BuildError, GoldenError, ManifestError, NothingSelectedError
 from qsa_bench.goldens import Golden, committed, kinds, load
-from qsa_bench.model import Mutant, Status
+from qsa_bench.model import Mutant
 from qsa_bench.parity import PLAIN, Limits, Seen, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.runner import HOST
 from qsa_bench.stages import select_stages
 from qsa_bench.stages.base import Case, Stage
 
@@ -102,9 +103,13 @@ def read_control(stage: Stage) -> Mutant:
     return writes_nothing(found, stage)
 
 
-def build_or_raise(builder: Builder, stage: Stage, target: str) -> StageBuilds:
+def build_or_raise(
+    builder: Builder, stage: Stage, target: str, *, short: bool = False
+) -> StageBuilds:
     """Build the production kernels of a stage; BuildError with the compiler's first lines."""
-    builds = build_stage(builder, stage.kernels, target, resources.tree_root(), modes_of(target))
+    builds = build_stage(
+        builder, stage.kernels, target, resources.tree_root(), modes_of(target), short=short
+    )
     failure = builds.failure
     if failure is not None:
         raise BuildError(
@@ -132,26 +137,38 @@ def gate_in_parallel(
     jobs: int,
     limits: Limits | None = None,
     on_case: Callable[[int], None] | None = None,
+    cases: Sequence[Case] | None = None,
+    phase: str = "",
 ) -> Seen:
-    """Gate all cases of a workload with `jobs` children; `on_case(n)` is told of finished cases."""
-    # Dealt like cards, so that neighbours of one family, which cost alike, are spread.
-    shares = [workload.cases[index::jobs] for index in range(jobs)]
+    """Gate a workload with `jobs` children; `on_case(n)` is told of finished cases.
+
+    On a device no case that must trap begins before every other has ended. `cases` narrow the
+    workload, `phase` is told by the verdicts.
+    """
 
     def gate(share: Sequence[Case]) -> Seen:
-        seen = workload.gate(builds, limits, cases=share)
+        seen = workload.gate(builds, limits, cases=share, phase=phase)
         if on_case is not None:
             on_case(len(share))
         return seen
 
+    chosen = workload.cases if cases is None else list(cases)
+    last = [] if workload.target == HOST else workload.trapping
+    kept_back = {case.id for case in last}
+    first = [case for case in chosen if case.id not in kept_back]
+    parts: list[Seen] = []
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            futures = [pool.submit(gate, share) for share in shares if share]
-            for future in as_they_end(futures):
-                future.result()
+            for wave in (first, [case for case in chosen if case.id in kept_back]):
+                # Dealt like cards, so that neighbours of one family, which cost alike, are spread.
+                shares = [wave[index::jobs] for index in range(jobs)]
+                futures = [pool.submit(gate, share) for share in shares if share]
+                for future in as_they_end(futures):
+                    future.result()
+                parts += [future.result() for future in futures]
         except BaseException:
             workload.stopped.set()
             raise
-    parts = [future.result() for future in futures]
     place = {case.id: index for index, case in enumerate(workload.cases)}
     verdicts = [verdict for part in parts for verdict in part.verdicts]
     verdicts.sort(key=lambda verdict: place[verdict.case])
@@ -178,7 +195,14 @@ def writes_nothing(stage_mutants: Sequence[Mutant], stage: Stage) -> Mutant:
     )
 
 
-def blind_cases(workload: Workload, control: Mutant, builder: Builder, limits: Limits) -> list[str]:
+def blind_cases(
+    workload: Workload,
+    control: Mutant,
+    builder: Builder,
+    limits: Limits,
+    *,
+    short: bool = False,
+) -> list[str]:
     """Return the cases that a kernel which writes nothing passes though it owes bytes.
 
     An empty list is the proof that every case looks at what was written.
@@ -187,7 +211,13 @@ def blind_cases(workload: Workload, control: Mutant, builder: Builder, limits: L
     with tempfile.TemporaryDirectory(prefix="qsa-bench-control-") as scratch:
         tree = mutants.apply(control, resources.tree_root(), Path(scratch))
         builds = build_stage(
-            builder, workload.stage.kernels, workload.target, tree.root, (PLAIN,), control.id
+            builder,
+            workload.stage.kernels,
+            workload.target,
+            tree.root,
+            (PLAIN,),
+            control.id,
+            short=short,
         )
         failure = builds.failure
         if failure is not None:
@@ -197,6 +227,6 @@ def blind_cases(workload: Workload, control: Mutant, builder: Builder, limits: L
     failed = {
         verdict.case
         for verdict in seen.verdicts
-        if verdict.status not in (Status.PASS, Status.NOT_RUN)
+        if not verdict.passed and not verdict.status.says_nothing
     }
     return [case.id for case in writing if case.id not in failed]

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
+from qsa_bench import build_cache
 from qsa_bench.errors import EnvironmentMissingError
 from qsa_bench.model import Build, Kernel
 from qsa_bench.targets.toolchain import Toolchain, toolchain
@@ -106,7 +107,12 @@ def compiler_version(program: str) -> tuple[str, str]:
             f"building kernels: the compiler {program} is not on the PATH; install it "
             f"(Debian: apt-get install {'g++' if program == 'g++' else 'nvidia-cuda-toolkit'})"
         )
-    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise EnvironmentMissingError(
+            f"building kernels: {path} can't be run ({error.strerror}); install {program} anew"
+        ) from None
     lines = answer.stdout.strip().splitlines() or ["unknown version"]
     version = next((line for line in lines if "release" in line or "g++" in line), lines[0])
     return path, version.strip()
@@ -177,11 +183,9 @@ class Builder:
             )
         digest = _digest([object_digest.encode(), *(path.name.encode() for path in runtime)])
         library = self._libraries / digest / f"{kernel.name}.so"
-        cached = library.exists()
-        if not cached:
-            link_log = self._link(chain, [code, *runtime], library)
-            if not library.exists():
-                return replace(failed, log=link_log)
+        cached, link_log = self._link(chain, [code, *runtime], library)
+        if link_log:
+            return replace(failed, log=link_log)
         return Build(
             kernel.name,
             target,
@@ -218,9 +222,9 @@ class Builder:
         """
         target = self._objects / f"{digest}.o"
         with self._lock(digest):
-            if target.exists():
+            if build_cache.is_whole(target):
                 return target, ""
-            self._objects.mkdir(parents=True, exist_ok=True)
+            _make_folder(self._objects)
             with tempfile.TemporaryDirectory(dir=self._objects, prefix="building-") as scratch:
                 made = Path(scratch) / "out.o"
                 # The compiler runs in the tree's root and sees relative paths, so that the same
@@ -233,9 +237,9 @@ class Builder:
                     *chain.relocation_flags(sources.root),
                 ]
                 done = _execute(command, sources.root)
-                if done.returncode != 0 or not made.exists():
-                    return None, _shorten(done, command)
-                os.replace(made, target)
+                if failure := _failure(done, command, made):
+                    return None, failure
+                build_cache.keep(made, target)
         return target, done.stderr.strip()
 
     def _runtime(
@@ -251,8 +255,8 @@ class Builder:
             )
             target = self._objects / f"{digest}.o"
             with self._lock(digest):
-                if not target.exists():
-                    self._objects.mkdir(parents=True, exist_ok=True)
+                if not build_cache.is_whole(target):
+                    _make_folder(self._objects)
                     with tempfile.TemporaryDirectory(dir=self._objects) as scratch:
                         made = Path(scratch) / "out.o"
                         command = chain.compile_command(
@@ -263,25 +267,44 @@ class Builder:
                             {},
                         )
                         done = _execute(command, sources.root)
-                        if done.returncode != 0 or not made.exists():
-                            return None, _shorten(done, command)
-                        os.replace(made, target)
+                        if failure := _failure(done, command, made):
+                            return None, failure
+                        build_cache.keep(made, target)
             objects.append(target)
         return objects, ""
 
-    def _link(self, chain: Toolchain, objects: Sequence[Path], library: Path) -> str:
+    def _link(self, chain: Toolchain, objects: Sequence[Path], library: Path) -> tuple[bool, str]:
+        """Link into the cache; return whether the library was there, and why there is none."""
         with self._lock(str(library)):
-            if library.exists():
-                return ""
-            library.parent.mkdir(parents=True, exist_ok=True)
+            if build_cache.is_whole(library):
+                return True, ""
+            _make_folder(library.parent)
             with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
                 made = Path(scratch) / library.name
                 command = chain.link_command(list(objects), made)
                 done = _execute(command, library.parent)
-                if done.returncode != 0 or not made.exists():
-                    return _shorten(done, command)
-                os.replace(made, library)
-        return ""
+                if failure := _failure(done, command, made):
+                    return False, failure
+                build_cache.keep(made, library)
+        return False, ""
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentMissingError(
+            f"making the build cache {folder}: {error.strerror}; "
+            "set XDG_CACHE_HOME to a writable folder"
+        ) from None
+
+
+def _failure(done: subprocess.CompletedProcess[str], command: Sequence[str], made: Path) -> str:
+    """Return the compiler's say when it made nothing that can be used, else ""."""
+    if done.returncode != 0:
+        return _shorten(done, command)
+    fault = build_cache.fault(made)
+    return f"{_shorten(done, command)}{fault}\n" if fault else ""
 
 
 def _execute(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:

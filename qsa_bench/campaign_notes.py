@@ -16,8 +16,9 @@ def conclude(
     kills: Sequence[Kill],
     never_run: int,
     whole: bool,
+    target: str,
 ) -> dict[str, Any]:
-    """Return the notes that sum a campaign up; `whole` where nothing narrowed its mutants."""
+    """Return the notes that sum up a campaign on a target; `whole`: nothing narrowed its mutants."""
     notes: dict[str, Any] = {
         "score": outcomes.score_of(results, never_run),
         "worth": outcomes.worth_of_checks(kills),
@@ -25,22 +26,22 @@ def conclude(
     # A part of the mutants says nothing about what all of them leave untested.
     if not whole or never_run:
         return notes
-    for key, of in (("unneeded_checks", _unneeded), ("unbroken_clauses", _unbroken)):
-        notes[key] = [
-            f"{stage.name}: {name}"
-            for stage in stages
-            for name in of(
-                stage,
-                [kill for kill in kills if kill.mutant.startswith(f"{stage.name}/")],
-                [result for result in results if result.mutant.stage == stage.name],
-            )
-        ]
+    notes["unneeded_checks"] = [
+        f"{stage.name}: {check}" for stage in stages for check in _unneeded(stage, kills, target)
+    ]
+    notes["unbroken_clauses"] = [
+        f"{stage.name}: {clause}" for stage in stages for clause in _unbroken(stage, results)
+    ]
     return notes
 
 
-def _unneeded(stage: Stage, kills: Sequence[Kill], _results: Sequence[MutantResult]) -> list[str]:
-    return outcomes.unneeded_checks(checks.checks_of(stage), kills)
+def _unneeded(stage: Stage, kills: Sequence[Kill], target: str) -> list[str]:
+    """Return the checks that a mutant of the stage can die by on the target, and none did."""
+    asked = [check for check in checks.checks_on(stage, target) if check not in checks.DEVICE]
+    own = [kill for kill in kills if kill.mutant.startswith(f"{stage.name}/")]
+    return outcomes.unneeded_checks(asked, own)
 
 
-def _unbroken(stage: Stage, _kills: Sequence[Kill], results: Sequence[MutantResult]) -> list[str]:
-    return outcomes.unbroken_clauses(stage.clauses, results)
+def _unbroken(stage: Stage, results: Sequence[MutantResult]) -> list[str]:
+    own = [result for result in results if result.mutant.stage == stage.name]
+    return outcomes.unbroken_clauses(stage.clauses, own)

@@ -31,7 +31,8 @@ class MutateRequest:
     automatic ones run. `in_diff` is a diff: only what it touches. `sample` mutants of all, drawn
     with `sample_seed`; `shard` is (K, N), K from 1. After `stop_after_s` no further mutant begins.
     `executor` is "local" or "ray", which spreads them over the cluster at `address`. `results` None
-    keeps nothing on the disk. `fresh` runs every mutant, also one whose outcome is kept from an earlier run.
+    keeps nothing on the disk. `fresh` runs every mutant, also one whose outcome is kept from an
+    earlier run. `sanitizers` are tools that a mutant on a device is run under, too.
     """
 
     stages: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class MutateRequest:
     results: Path | None = defaults.RESULTS
     argv: tuple[str, ...] = ()
     fresh: bool = False
+    sanitizers: tuple[str, ...] = ()
     auto: bool = False
     operators: tuple[str, ...] = ()
     in_diff: Path | None = None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from qsa_bench.errors import ReplayError
 
 Array = npt.NDArray[Any]
+# As long as an int64.
+_WHOLE_NUMBER = r"[+-]?\d{1,18}"
 
 
 @dataclass(frozen=True)
@@ -39,23 +41,35 @@ class Captured:
         return array
 
     def scalar(self, name: str) -> int:
-        """Return an integer given as metadata string or as a tensor of one element."""
-        if name in self.metadata:
-            try:
-                return int(self.metadata[name])
-            except ValueError:
-                raise self.error(
-                    f"{name} is {self.metadata[name]!r} in the metadata, not a whole number"
-                ) from None
-        if name not in self.tensors:
+        """Return an integer given as metadata string, as a tensor of one element, or as both."""
+        given = [
+            number
+            for number in (self._number_in_metadata(name), self._number_in_tensor(name))
+            if number is not None
+        ]
+        if not given:
             raise self.error(
                 f"{name} is missing; give it as a metadata string or a tensor of one element"
             )
-        array = self.tensors[name]
-        if array.size != 1 or not np.issubdtype(array.dtype, np.integer):
+        if given[0] != given[-1]:
+            raise self.error(f"{name} is {given[0]} in the metadata and {given[-1]} as a tensor")
+        return given[0]
+
+    def _number_in_metadata(self, name: str) -> int | None:
+        text = self.metadata.get(name)
+        if text is None:
+            return None
+        if re.fullmatch(_WHOLE_NUMBER, text, re.ASCII) is None:
+            raise self.error(f"{name} is {text[:40]!r} in the metadata, not a whole number")
+        return int(text)
+
+    def _number_in_tensor(self, name: str) -> int | None:
+        if name not in self.tensors:
+            return None
+        array, dtype = self.tensors[name], self.dtypes[name]
+        if array.size != 1 or dtype[0] not in "iu":
             raise self.error(
-                f"{name} is a {self.dtypes[name]} tensor of shape {list(array.shape)}, "
-                "not one integer"
+                f"{name} is a {dtype} tensor of shape {list(array.shape)}, not one integer"
             )
         return int(array.reshape(-1)[0])
 

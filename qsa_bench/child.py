@@ -26,6 +26,8 @@ from qsa_bench.resources import PACKAGE
 _POLL_S = 0.1
 _DEATH_S = 5.0
 _MOST_SAID = 65536
+# A word for the worker: do the jobs in the process itself, without forks.
+ALONE = "alone"
 
 
 class Ending(StrEnum):
@@ -35,6 +37,7 @@ class Ending(StrEnum):
     CRASHED = "crashed"
     TIMED_OUT = "timed-out"
     NOT_RUN = "not-run"
+    DEVICE_LOST = "device-lost"
 
 
 class Child:
@@ -45,7 +48,9 @@ class Child:
         words: Sequence[str],
         python_path: Sequence[Path],
         module: str = "qsa_bench.worker",
+        under: Sequence[str] = (),
     ) -> None:
+        """`under` is a command that runs the process, as compute-sanitizer does."""
         environment = dict(os.environ)
         # A mutant of Python code is a copied package: the copy comes first on the path, then the
         # package that this process runs. -P keeps the working directory, which may hold another
@@ -54,11 +59,13 @@ class Child:
             [str(path) for path in (*python_path, PACKAGE.parent)]
             + [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
         )
+        # Under a tool the process is no worker that outlives what it runs.
+        self.alone = bool(under)
         # Until it says that it is ready; anew after a death that its worker outlived.
         self.fresh = True
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *words],
+            [*under, sys.executable, "-P", "-m", module, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -174,11 +181,14 @@ class Child:
 class Children:
     """Workers of one target that wait for work, so that a gate need not start Python for it.
 
-    Safe to use from several threads.
+    `under` is a command that runs each, then a process without forks. Safe to use from several
+    threads.
     """
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, target: str, under: Sequence[str] = ()) -> None:
+        self.target = target
+        self._under = tuple(under)
+        self._words = (target, ALONE) if under else (target,)
         self._idle: list[Child] = []
         self._lock = threading.Lock()
         # A worker ends with the thread that started it (PR_SET_PDEATHSIG): one that outlives gates.
@@ -189,7 +199,7 @@ class Children:
         with self._lock:
             if self._idle and not python_path:
                 return self._idle.pop()
-        return self._starter.submit(Child, (self._target,), python_path).result()
+        return self._starter.submit(Child, self._words, python_path, under=self._under).result()
 
     def give(self, child: Child) -> None:
         """Take back a worker that waits for a job; the next one is done by another fork of it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Annotated
 import typer
 
 import qsa_bench
-from qsa_bench import cli_mutation, cli_timing, defaults
+from qsa_bench import cli_mutation, cli_timing, defaults, process
 from qsa_bench.cli_options import (
     Asked,
     Force,
@@ -33,6 +32,7 @@ from qsa_bench.cli_options import (
     Quiet,
     Results,
     RunsIn,
+    Sanitizers,
     Seeds,
     Stages,
     Target,
@@ -130,6 +130,12 @@ def build(
     warnings_as_errors: Annotated[
         bool, typer.Option("--warnings-as-errors", help="A compiler's warning fails the build.")
     ] = False,
+    bench: Annotated[
+        bool,
+        typer.Option(
+            "--bench", help="Instead those of no stage: kernels/bench and kernels/peers (cuda)."
+        ),
+    ] = False,
     resources: Annotated[
         bool, typer.Option("--resources", help="Show what each kernel uses (cuda); kept as a run.")
     ] = False,
@@ -149,6 +155,7 @@ def build(
         architectures=tuple(arch or ()),
         all_architectures=all_architectures,
         warnings_as_errors=warnings_as_errors,
+        bench=bench,
         resources=resources,
         results=output,
         jobs=requests.default_jobs() if jobs is None else jobs,
@@ -178,6 +185,13 @@ def gate(
             help="Keep a failing case's inputs, shrunk, for `replay`.",
         ),
     ] = True,
+    sanitizer: Sanitizers = None,
+    against_host: Annotated[
+        bool,
+        typer.Option(
+            "--against-host", help="Also hold the emulation's outputs to the device's (cuda)."
+        ),
+    ] = False,
     library: LibraryFile = None,
     entry: LibraryEntry = None,
     map: MapFile = None,
@@ -200,6 +214,8 @@ def gate(
         results=output,
         save_failures=save_failures,
         foreign=requests.foreign(library, entry, map),
+        sanitizers=requests.sanitizers(sanitizer, target),
+        against_host=against_host,
     )
     return Asked("gate", request, format, quiet, verbose)
 
@@ -298,6 +314,11 @@ cli_timing.add_commands(app)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (sys.argv's by default) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    process.prepare()
+    fault = process.working_folder_fault()
+    if fault:
+        _complain(fault)
+        return int(ExitCode.USAGE)
     try:
         asked = app(words, prog_name=PROGRAM, standalone_mode=False)
         if not isinstance(asked, Asked):
@@ -312,11 +333,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted; what was finished is in the run folder")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _drop_stdout()
+        process.drop_stdout()
         return int(ExitCode.OK)
-    except Exception:
+    except Exception as error:
         import traceback
 
+        refused = process.refusal(error) if isinstance(error, OSError) else ""
+        if refused:
+            process.drop_stdout()
+            _complain(refused)
+            return int(ExitCode.ENVIRONMENT_MISSING)
         traceback.print_exc()
         _complain("this is a bug in qsa-bench; please report it with the lines above")
         return int(ExitCode.BUG)
@@ -342,7 +368,7 @@ def _carry_out(asked: Asked, argv: tuple[str, ...]) -> int:
             console.show(results.page(result), quiet=asked.quiet, verbose=asked.verbose)
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_stdout()
+        process.drop_stdout()
     # A report that could be read is a success, whatever it tells.
     return int(ExitCode.OK) if asked.command == "report" else int(results.exit_code(result))
 
@@ -361,11 +387,6 @@ def _refuse(error: typer.TyperException) -> int:
 
 def _complain(message: str) -> None:
     print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
-
-
-def _drop_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: whoever read our output has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

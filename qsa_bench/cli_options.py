@@ -98,6 +98,16 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the headline; n
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also builds and timing.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
 
+Sanitizers = Annotated[
+    str | None,
+    typer.Option(
+        "--sanitizer",
+        metavar="LIST",
+        help="Also run small cases under compute-sanitizer: memcheck,racecheck,initcheck,synccheck "
+        "(cuda).",
+        show_default=False,
+    ),
+]
 LibraryFile = Annotated[
     Path | None,
     typer.Option(

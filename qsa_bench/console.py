@@ -32,7 +32,10 @@ _STYLES = {
 def _console(stream: IO[str]) -> Console:
     from rich.console import Console
 
-    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    # rich takes COLUMNS at its word, and prints nothing at all in a width of 0.
+    asked = os.environ.get("COLUMNS", "")
+    chosen = asked.isdecimal() and int(asked) > 0
+    fixed = None if stream.isatty() or chosen else PIPED_WIDTH
     return Console(file=stream, width=fixed, highlight=False, markup=False, emoji=False)
 
 

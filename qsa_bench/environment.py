@@ -37,7 +37,11 @@ _LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Commit:
-    """The tree's commit in full, or "v" and the package's version outside a repository."""
+    """The tree's commit in full, or "v" and the package's version where none is known.
+
+    A tree from `git archive` names the commit it was made from; whether it was edited since, nothing
+    there tells, and it counts as clean.
+    """
 
     name: str
     dirty: bool
@@ -123,12 +127,13 @@ def tool_version(program: str) -> str:
 
 
 def commit() -> Commit:
-    """Return the commit of the checkout that the package runs from."""
+    """Return the commit of the checkout or the archive that the package comes from."""
     version = Commit(f"v{qsa_bench.__version__}", dirty=False)
     root = resources.checkout()
     # A package installed in a folder of some other repository must not claim its commit.
     if root is None or not (root / ".git").exists():
-        return version
+        archived = resources.archived_commit()
+        return Commit(archived, dirty=False) if archived else version
     git = ("git", "--no-optional-locks")
     head = run_tool(*git, "rev-parse", "--verify", "HEAD", cwd=root)
     if head is None:

@@ -44,7 +44,7 @@ _SENTENCES: dict[ExitCode, str] = {
     ExitCode.TIMING_REFUSED: "this build has no gate pass to time it on",
     ExitCode.BLIND_GATE: "the gate passed a kernel that writes nothing",
     ExitCode.INCOMPLETE: "fewer things were done than asked for",
-    ExitCode.SLOWER: "a kernel is slower than allowed",
+    ExitCode.SLOWER: "a kernel is slower or larger than allowed",
     ExitCode.NOT_COMPARABLE: "the runs differ in device, timer, schema or cache state",
     ExitCode.INTERRUPTED: "stopped by the user; what was finished is in the run folder",
 }

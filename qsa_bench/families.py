@@ -126,6 +126,13 @@ def negative(random: np.random.Generator, blocks: int) -> Array:
     return (-1e5 * random.random(blocks) - 1.0).astype(np.float32)
 
 
+def two_scales(_random: np.random.Generator, blocks: int) -> Array:
+    """Close together below zero, ascending, with one far outlier: dividing their range once is not enough."""
+    scores = -(1.0 + 2.0**-20 * np.arange(blocks, 0, -1, dtype=np.float64)).astype(np.float32)
+    scores[:1] = -3e38
+    return scores
+
+
 SCORE_ROWS: Mapping[str, Generator] = {
     generator.__name__.replace("_", "-"): generator
     for generator in (
@@ -146,6 +153,7 @@ SCORE_ROWS: Mapping[str, Generator] = {
         random_bits,
         extremes,
         negative,
+        two_scales,
     )
 }
 

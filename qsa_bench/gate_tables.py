@@ -36,12 +36,20 @@ _COVERAGE = {
     "reference_unexplained": "of its scores unexplained by them",
 }
 _LOG_LINES = 12
+# The check whose verdicts compare two targets (qsa_bench/against_host.py).
+EMULATION = "emulation"
 
 
 def tables(run: StoredRun) -> tuple[Table, ...]:
     """Return the tables of a gate run: the checks, the golden, what failed, how to see it again."""
     notes = run.run.notes
-    made = [checks(run.verdicts), *golden(notes), *_headroom(notes), *blind(notes)]
+    made = [
+        checks(run.verdicts),
+        *emulation(run.verdicts),
+        *golden(notes),
+        *_headroom(notes),
+        *blind(notes),
+    ]
     failures = [verdict for verdict in run.verdicts if not verdict.passed]
     if failures:
         made.append(_failures(failures))
@@ -53,11 +61,14 @@ def tables(run: StoredRun) -> tuple[Table, ...]:
 
 def checks(verdicts: Sequence[Verdict]) -> Table:
     """Return one row per stage and check, failed ones first."""
-    groups: dict[tuple[str, str], list[Verdict]] = {}
+    groups: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in verdicts:
-        groups.setdefault((verdict.stage, verdict.check), []).append(verdict)
+        # Of a gate repeated, what passes again is one line.
+        pooled = verdict.phase and verdict.passed
+        name = "all that pass" if pooled else verdict.check
+        groups.setdefault((verdict.stage, name, verdict.phase), []).append(verdict)
     rows = []
-    for (stage, check), group in groups.items():
+    for (stage, check, phase), group in groups.items():
         failed = [verdict for verdict in group if not verdict.passed]
         margins = [m for verdict in group if (m := verdict.evidence.margin) is not None]
         first = f"{failed[0].case}: {said(failed[0])}" if failed else ""
@@ -67,6 +78,7 @@ def checks(verdicts: Sequence[Verdict]) -> Table:
         cells = row(
             stage,
             check,
+            phase,
             str(len(cases)),
             str(sum(verdict.runs for verdict in group)),
             str(len(cases) - len(failed_cases)),
@@ -80,6 +92,7 @@ def checks(verdicts: Sequence[Verdict]) -> Table:
     columns = (
         Column("stage", whole=True),
         Column("check", whole=True),
+        Column("when", whole=True),
         Column("cases", right=True),
         Column("runs", right=True),
         Column("passed", right=True),
@@ -90,6 +103,53 @@ def checks(verdicts: Sequence[Verdict]) -> Table:
     # Bitwise checks measure no margin and a passing gate has no failing case.
     kept, cells_of = without_empty(columns, [cells for _, cells in rows])
     return Table("checks", "checks", kept, cells_of)
+
+
+def emulation(verdicts: Iterable[Verdict]) -> tuple[Table, ...]:
+    """Return, stage by stage, how the emulation's outputs compare with a device's."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.check == EMULATION:
+            groups.setdefault(verdict.stage, []).append(verdict)
+    rows = []
+    for stage, group in groups.items():
+        numbers = [verdict.evidence.numbers for verdict in group]
+        compared, equal, endings = (
+            round(sum(each.get(name, 0.0) for each in numbers))
+            for name in ("comparisons", "equal", "endings")
+        )
+        outside = sum(verdict.evidence.count for verdict in group)
+        # Not compared is no agreement.
+        missing = sum(verdict.status.says_nothing for verdict in group)
+        worst = max(group, key=lambda verdict: verdict.evidence.margin or 0.0)
+        margin = worst.evidence.margin
+        cells = row(
+            stage,
+            str(len(group)),
+            str(compared),
+            str(equal),
+            str(outside),
+            str(missing) if missing else "",
+            str(endings),
+            margin,
+            f"{worst.case} {worst.evidence.where}" if margin else "",
+            mark=Mark.BAD if outside or missing else Mark.PLAIN,
+        )
+        rows.append(cells)
+    columns = (
+        Column("stage", whole=True),
+        Column("cases", right=True),
+        Column("outputs compared", right=True),
+        Column("equal bit for bit", right=True),
+        Column("outside the bound", right=True),
+        Column("cases not compared", right=True),
+        Column("traps and refusals", right=True),
+        Column("worst margin", right=True),
+        Column("where"),
+    )
+    kept, cells_of = without_empty(columns, rows)
+    title = "the emulation against the device: an output a case and order of threads"
+    return (Table("emulation", title, kept, cells_of),) if rows else ()
 
 
 def said(verdict: Verdict) -> str:
@@ -264,6 +324,15 @@ def builds(made: Sequence[Build], *, detail: bool) -> Table:
             if len(log) > _LOG_LINES:
                 lines.append(f"... {count(len(log) - _LOG_LINES, 'line')} more")
     return Table("builds", "builds", columns, tuple(rows), lines=tuple(lines), detail=detail)
+
+
+def unavailable(notes: Mapping[str, Any]) -> tuple[Table, ...]:
+    """Return the kernels that this toolkit can't build, and what it lacks; they were not built."""
+    found = notes.get("unavailable")
+    if not isinstance(found, Mapping) or not found:
+        return ()
+    entries = [(str(kernel), str(why)) for kernel, why in found.items()]
+    return (pairs("unavailable", "not built: this toolkit lacks what they need", entries),)
 
 
 def compiler(line: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,19 @@ _MOST_OUTPUTS_JUDGED = 4
 _RAN_CHECKS = ("no-trap", "collectives", "terminates", "launch-limits")
 
 
+@dataclass(frozen=True)
+class Memory:
+    """The stage's findings on outputs judged before, by digest: None where there are none yet."""
+
+    recall: Callable[[str], Sequence[Finding] | None] = lambda _digest: None
+    remember: Callable[[str, Sequence[Finding]], None] = lambda _digest, _findings: None
+
+
 def findings_of(
     case: Case,
     program: Program,
     observation: Observation,
-    recall: Callable[[str], Sequence[Finding] | None],
-    remember: Callable[[str, Sequence[Finding]], None],
+    memory: Memory,
     out: Path,
     key: str,
 ) -> list[Finding]:
@@ -61,8 +68,7 @@ def findings_of(
     Of a case that did not run to its end only failures are told: a check passes a case when every
     order of threads was run.
 
-    `recall(digest)` returns the stage's findings on an output judged before, or None, and
-    `remember` keeps them; the raw outputs lie in `out` as "<key>.<digest>.<buffer>".
+    The raw outputs lie in `out` as "<key>.<digest>.<buffer>", those that `memory` knows do not.
     """
     found: dict[str, Finding] = {}
     for run in observation.runs:
@@ -76,11 +82,11 @@ def findings_of(
     if digests:
         outputs: dict[str, dict[str, Array]] = {}
         for digest in digests[:_MOST_OUTPUTS_JUDGED]:
-            known = recall(digest)
+            known = memory.recall(digest)
             if known is None:
-                outputs[digest] = _outputs(program, out, key, digest)
+                outputs[digest] = outputs_of(program, out, key, digest)
                 known = list(case.judge(program, outputs[digest]))
-                remember(digest, known)
+                memory.remember(digest, known)
             for finding in known:
                 _keep_worst(found, finding, _schedule_of(observation, digest))
         _keep_worst(found, _agreement(observation, digests, outputs), "")
@@ -115,11 +121,21 @@ def checker_findings(observation: Observation, expects_end: bool) -> list[Findin
 
 
 def _told(observation: Observation, found: Mapping[str, Finding]) -> list[Finding]:
+    if observation.after is not None:
+        found = {**found, "device": _afterwards(observation)}
     if observation.ending is Ending.RAN:
         return list(found.values())
     ending = _ending(observation)
     failures = [f for f in found.values() if f.status is not Status.PASS]
     return [ending, *(f for f in failures if f.check != ending.check)]
+
+
+def _afterwards(observation: Observation) -> Finding:
+    """Say whether the device answered a fresh process after a case that took its context."""
+    if not observation.after:
+        return Finding("device", Status.PASS)
+    note = f"after this case the device answers no process: {observation.after}"
+    return Finding("device", Status.DEVICE_LOST, Evidence(1, 1, "devices", note=note))
 
 
 def _ending(observation: Observation) -> Finding:
@@ -132,6 +148,8 @@ def _ending(observation: Observation) -> Finding:
         return Finding("no-crash", Status.CRASHED, evidence)
     if observation.ending is Ending.TIMED_OUT:
         return Finding("terminates", Status.TIMED_OUT, evidence)
+    if observation.ending is Ending.DEVICE_LOST:
+        return Finding("device", Status.DEVICE_LOST, evidence)
     return Finding("terminates", Status.NOT_RUN, evidence)
 
 
@@ -232,7 +250,22 @@ def _weight(finding: Finding) -> tuple[bool, float, int]:
     )
 
 
-def _outputs(program: Program, out: Path, key: str, digest: str) -> dict[str, Array]:
+def run_failure(
+    case: Case, program: Program, run: RunResult, memory: Memory, out: Path, key: str
+) -> Finding | None:
+    """Return what is wrong with one run by itself, None where nothing is; files as above."""
+    found = [*_status_findings(program, run), *_memory_findings(run)]
+    if run.digest:
+        known = memory.recall(run.digest)
+        if known is None:
+            known = list(case.judge(program, outputs_of(program, out, key, run.digest)))
+            memory.remember(run.digest, known)
+        found += known
+    return next((finding for finding in found if finding.status is not Status.PASS), None)
+
+
+def outputs_of(program: Program, out: Path, key: str, digest: str) -> dict[str, Array]:
+    """Read a run's outputs by buffer, in their shapes, and remove their files."""
     outputs: dict[str, Array] = {}
     for buffer in program.buffers:
         if buffer.role in (Role.OUTPUT, Role.INOUT):

@@ -7,46 +7,89 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from qsa_bench import mutants, outcomes, resources
+from qsa_bench import baseline, mutants, outcomes, repeats, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError
 from qsa_bench.model import Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.parity import Limits, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.races import Races
-from qsa_bench.trials import Trial, with_orders
+from qsa_bench.runner import HOST
+from qsa_bench.sanitizer import Sanitizer
+from qsa_bench.stages.base import Case
+from qsa_bench.trials import Trial, whole_builds, with_orders
 
 
 def run(
     mutant: Mutant,
-    target: str,
     builder: Builder,
     builds: StageBuilds,
     workload: Workload,
     limits: Limits,
     races: Races | None,
+    tools: Sanitizer,
 ) -> Trial:
     """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
     begun = time.perf_counter()
+    target = workload.target
     with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
         tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
-        made = build_stage(
-            builder, workload.stage.kernels, target, tree.root, modes_of(target), mutant.id
-        )
+        made, same_code = _build(mutant, builder, builds, workload, tree)
         failure = made.failure
         if failure is not None:
             result = _not_built(mutant, target, failure.log, time.perf_counter() - begun)
             return Trial(result, (), made.all, failure.log)
-        same_code = made.code_digest == builds.code_digest and not tree.python
-        if same_code:
+        if same_code and not tree.python:
             result = _same_code(mutant, target, time.perf_counter() - begun)
             return Trial(result, (), made.all)
-        seen = workload.gate(made, limits, (tree.root,) if tree.python else ())
+        python_path = (tree.root,) if tree.python else ()
+        seen = workload.gate(made, limits, python_path, _cases_for(mutant, workload))
+        verdicts = [*seen.verdicts]
+        race: tuple[int, int] | None = None
+        if target != HOST:
+            examined = repeats.cases_of(workload)
+            verdicts += tools.examine(workload, made, examined, python_path)
+            if mutant.race:
+                found = repeats.repeat(workload, made, limits, python_path=python_path)
+                race = (found.hits, found.runs)
         ordered = races is not None and mutant.race and not tree.python
         seldom = races.seen(made) if races is not None and ordered else None
-    bits = _differing_bits(workload, seen.verdicts)
+    bits = _differing_bits(workload, verdicts)
     seconds = round(time.perf_counter() - begun, 3)
-    result, kills = outcomes.result_of(mutant, target, seen.verdicts, bits, seconds)
+    result, kills = outcomes.result_of(mutant, target, verdicts, bits, seconds, race)
     return Trial(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
+
+
+def _build(
+    mutant: Mutant,
+    builder: Builder,
+    clean: StageBuilds,
+    workload: Workload,
+    tree: mutants.Tree,
+) -> tuple[StageBuilds, bool]:
+    """Build a mutant; also say whether its object code is the production kernel's."""
+    stage, target = workload.stage, workload.target
+    made = build_stage(
+        builder, stage.kernels, target, tree.root, modes_of(target), mutant.id, short=True
+    )
+    if made.failure is not None or made.code_digest != clean.code_digest:
+        return made, False
+    whole = whole_builds(mutant, builder, stage, target, tree.root)
+    if whole is None:
+        return made, True
+    production = baseline.build_or_raise(builder, stage, target)
+    return whole, whole.code_digest == production.code_digest
+
+
+def _cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
+    """Return the cases a mutant is run on: all, but on a device not every trap.
+
+    Each case that traps costs a context there, a tenth of a second of the whole device: a mutant
+    whose manifest does not name the traps runs one a clause.
+    """
+    if workload.target == HOST or "traps" in mutant.killed_by:
+        return workload.cases
+    first = {case.clauses: case for case in reversed(workload.trapping)}
+    return [*workload.ordinary, *first.values()]
 
 
 def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:

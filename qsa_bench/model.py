@@ -103,13 +103,18 @@ class Axis:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel source and what it exports. `source` is relative to the tree that holds kernels/."""
+    """A kernel source and what it exports. `source` is relative to the tree that holds kernels/.
+
+    `short` gives, by target, the defines of a build with fewer instances of the same templates, for
+    kernels of which a target compiles many: a mutant of what they share is in every one of them.
+    """
 
     name: str
     source: str
     entries: tuple[Entry, ...]
     targets: tuple[str, ...] = TARGETS
     axes: Mapping[str, Axis] = field(default_factory=dict)
+    short: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -127,7 +132,11 @@ class Kernel:
 
 
 class Status(StrEnum):
-    """How one check of one case ended. Only PASS is a pass."""
+    """How one check of one case ended. Only PASS is a pass.
+
+    DEVICE_LOST: the device answered no process any more. UNAVAILABLE: the tool that makes the check
+    is not there, or does not see a fault that it was shown.
+    """
 
     PASS = "pass"
     WRONG = "wrong"
@@ -136,6 +145,13 @@ class Status(StrEnum):
     REFUSED = "refused"
     TRAPPED = "trapped"
     NOT_RUN = "not-run"
+    DEVICE_LOST = "device-lost"
+    UNAVAILABLE = "unavailable"
+
+    @property
+    def says_nothing(self) -> bool:
+        """True where nothing was seen of the kernel, neither right nor wrong."""
+        return self in (Status.NOT_RUN, Status.DEVICE_LOST, Status.UNAVAILABLE)
 
 
 @dataclass(frozen=True)
@@ -186,7 +202,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One check of one case on one build."""
+    """One check of one case on one build.
+
+    `phase` tells a second gate of the same build from the first: "after traps".
+    """
 
     build: str
     stage: str
@@ -196,6 +215,7 @@ class Verdict:
     status: Status
     evidence: Evidence
     runs: int = 1
+    phase: str = ""
 
     @property
     def passed(self) -> bool:
@@ -240,7 +260,11 @@ class Expect(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a mutant."""
+    """What became of a mutant.
+
+    HOST_ONLY, of a mutant run on a device: nothing showed there, and its manifest names checks that
+    the emulation alone makes.
+    """
 
     KILLED = "killed"
     KILLED_BY_CRASH = "killed-by-crash"
@@ -250,6 +274,7 @@ class Outcome(StrEnum):
     UNVIABLE = "unviable"
     STALE = "stale"
     GPU_ONLY = "gpu-only"
+    HOST_ONLY = "host-only"
     NOT_RUN = "not-run"
 
 
@@ -300,6 +325,7 @@ class MutantResult:
 
     `code` is the digest of its machine code, "" where there is none: mutants that share it are one
     and ran once. A race mutant was given away by `orders_killed` of `orders` orders of threads.
+    A race mutant on a device is run many times: `race_hits` of `race_runs` showed it.
     """
 
     mutant: Mutant
@@ -317,6 +343,8 @@ class MutantResult:
     code: str = ""
     orders_killed: int | None = None
     orders: int | None = None
+    race_hits: int | None = None
+    race_runs: int | None = None
 
 
 @dataclass(frozen=True)

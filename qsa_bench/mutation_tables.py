@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from string import ascii_letters
 from typing import Any
 
-from qsa_bench import campaign_numbers
+from qsa_bench import campaign_numbers, stats
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import Cell, Column, Mark, Table, row, shown, without_empty
@@ -19,7 +19,7 @@ _LEGEND = (
     f"{NAMED_SILENT} named, but saw nothing; {SILENT} saw nothing; blank: not run"
 )
 _SCORED = ("killed", "expected_crash", "expected_timeout")
-_LEFT_OUT = ("equivalent", "unviable", "gpu_only")
+_LEFT_OUT = ("equivalent", "unviable", "gpu_only", "host_only")
 
 
 def tables(run: StoredRun) -> tuple[Table, ...]:
@@ -30,6 +30,7 @@ def tables(run: StoredRun) -> tuple[Table, ...]:
         own = [result for result in results if result.mutant.stage == stage]
         made.append(_mutants(stage, own))
         made.append(_sentences(stage, own))
+        made.extend(_races(stage, own))
         controls = [r for r in own if r.mutant.control or r.mutant.differing_bits is not None]
         if controls:
             made.append(_controls(stage, controls))
@@ -144,6 +145,31 @@ def _sentences(stage: str, results: Sequence[MutantResult]) -> Table:
         for result in results
     )
     return Table("proofs", f"what the mutants of {stage} prove", columns, rows, detail=True)
+
+
+def _races(stage: str, results: Sequence[MutantResult]) -> tuple[Table, ...]:
+    """Return how often each race showed on a device, with the interval of its share."""
+    rows = []
+    for result in results:
+        hits, runs = result.race_hits, result.race_runs
+        if hits is None or runs is None:
+            continue
+        interval = stats.proportion_interval(hits, runs) if runs else None
+        rows.append(
+            row(
+                short_id(result.mutant),
+                f"{hits} of {runs}",
+                f"{interval.low:.0%} to {interval.high:.0%}" if interval else "no run ended",
+                mark=Mark.PLAIN if interval else Mark.BAD,
+            )
+        )
+    columns = (
+        Column("mutant", whole=True),
+        Column("killed in runs", right=True, whole=True),
+        Column("share at 95%", right=True, whole=True),
+    )
+    title = f"races of {stage} on the device; the host's access checker sees each"
+    return (Table("races", title, columns, tuple(rows)),) if rows else ()
 
 
 def _controls(stage: str, results: Sequence[MutantResult]) -> Table:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from qsa_bench.model import Expect, Kill, Mutant, MutantResult, Outcome, Status, Verdict
+from qsa_bench import checks
+from qsa_bench.model import TARGETS, Expect, Kill, Mutant, MutantResult, Outcome, Verdict
 
 # A check that ends here saw nothing wrong of its own: the child died or did not end.
 _CRASH, _ENDLESS = "no-crash", "terminates"
@@ -31,7 +32,7 @@ def kills_of(mutant: str, verdicts: Iterable[Verdict]) -> list[Kill]:
     """Return one mutant's row of the kill matrix: a cell for every check that had its say."""
     by_check: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        if verdict.status is not Status.NOT_RUN:
+        if not verdict.status.says_nothing:
             by_check.setdefault(verdict.check, []).append(verdict)
     kills = []
     for check, seen in by_check.items():
@@ -63,17 +64,25 @@ def result_of(
     verdicts: Sequence[Verdict],
     differing_bits: int | None,
     seconds: float,
+    race: tuple[int, int] | None = None,
 ) -> tuple[MutantResult, list[Kill]]:
-    """Judge a mutant that ran against its manifest, both ways."""
+    """Judge a mutant that ran against its manifest, both ways.
+
+    `race` are the hits of a race mutant on a device and the runs they were seen in.
+    """
     kills = kills_of(mutant.id, verdicts)
-    not_run = any(verdict.status is Status.NOT_RUN for verdict in verdicts)
+    if race is not None:
+        kills.append(Kill(mutant.id, "repeats", race[1], race[0]))
+    not_run = any(verdict.status.says_nothing for verdict in verdicts)
     outcome = outcome_of(kills, not_run)
+    if outcome is Outcome.SURVIVED and _is_the_emulations(mutant, target):
+        outcome = Outcome.HOST_ONLY
     killed_by = tuple(kill.check for kill in kills if kill.failed)
     # The margin that counts is that of a check the manifest names; others may see more by chance.
     worst = _worst([v for v in verdicts if v.check in mutant.killed_by]) or _worst(verdicts)
     if mutant.equivalent and outcome is Outcome.SURVIVED:
         outcome = Outcome.EQUIVALENT
-    complaints = _complaints(mutant, outcome, killed_by, kills, differing_bits)
+    complaints = _complaints(mutant, target, outcome, killed_by, kills, differing_bits)
     return (
         MutantResult(
             mutant=mutant,
@@ -87,25 +96,59 @@ def result_of(
             where=(worst or _first_failure(verdicts) or verdicts[0]).evidence.where
             if verdicts
             else "",
-            why="; ".join(complaints) or mutant.why_survives,
+            why="; ".join(complaints) or mutant.why_survives or _why_host_only(mutant, outcome),
             seconds=seconds,
+            race_hits=race[0] if race else None,
+            race_runs=race[1] if race else None,
         ),
         kills,
     )
 
 
+def _is_the_emulations(mutant: Mutant, target: str) -> bool:
+    """True for a mutant on a device whose manifest names what the emulation alone is sure to see."""
+    return target != TARGETS[0] and bool(set(mutant.killed_by) & checks.EMULATION)
+
+
+def _why_host_only(mutant: Mutant, outcome: Outcome) -> str:
+    if outcome is not Outcome.HOST_ONLY:
+        return ""
+    seen_by = ", ".join(check for check in mutant.killed_by if check in checks.EMULATION)
+    return f"nothing showed on the device; on the host {seen_by} must see it"
+
+
+def _on_a_device(mutant: Mutant, outcome: Outcome) -> tuple[bool, tuple[str, ...]]:
+    """Return whether an outcome on a device is one expected, and the checks that must have killed.
+
+    The same fault may end in another way there (what faults on the host may write into a
+    neighbour): any way to die will do, and how it died on the host is not demanded.
+    """
+    dead = (Outcome.KILLED, Outcome.KILLED_BY_CRASH, Outcome.KILLED_BY_TIMEOUT)
+    if mutant.expect is Expect.SURVIVES:
+        return outcome in _EXPECTED[mutant.expect], ()
+    if outcome is not Outcome.KILLED:
+        return outcome in (*dead, Outcome.HOST_ONLY), ()
+    loose = {_CRASH, _ENDLESS, *checks.EMULATION}
+    return True, tuple(check for check in mutant.killed_by if check not in loose)
+
+
 def _complaints(
     mutant: Mutant,
+    target: str,
     outcome: Outcome,
     killed_by: Sequence[str],
     kills: Sequence[Kill],
     differing_bits: int | None,
 ) -> list[str]:
     complaints = []
-    expected = _NOT_ALIVE if mutant.operator else _EXPECTED[mutant.expect]
-    if outcome not in expected:
+    expected, demanded = outcome in _EXPECTED[mutant.expect], mutant.killed_by
+    if mutant.operator:
+        expected = outcome in _NOT_ALIVE
+    elif target != TARGETS[0]:
+        expected, demanded = _on_a_device(mutant, outcome)
+    if not expected:
         complaints.append(f"expected {mutant.expect}, it {_verb(outcome)}")
-    missing = [check for check in mutant.killed_by if check not in killed_by]
+    missing = [check for check in demanded if check not in killed_by]
     if missing:
         complaints.append(f"not killed by {', '.join(missing)}, as its manifest says")
     if mutant.differing_bits is not None and differing_bits != mutant.differing_bits:
@@ -140,7 +183,8 @@ def _first_failure(verdicts: Sequence[Verdict]) -> Verdict | None:
 def score_of(results: Sequence[MutantResult], never_run: int = 0) -> dict[str, int]:
     """Count what the score is made of; controls are no part of it, `never_run` counts against it.
 
-    score = (killed + expected crash + expected timeout) / (all - equivalent - unviable - gpu-only)
+    score = (killed + expected crash + expected timeout)
+    / (all - equivalent - unviable - gpu-only - host-only)
     """
     counted = [r for r in results if not r.mutant.control]
     counts = Counter(result.outcome for result in counted)
@@ -153,6 +197,7 @@ def score_of(results: Sequence[MutantResult], never_run: int = 0) -> dict[str, i
         "equivalent": counts[Outcome.EQUIVALENT],
         "unviable": counts[Outcome.UNVIABLE],
         "gpu_only": counts[Outcome.GPU_ONLY],
+        **({"host_only": counts[Outcome.HOST_ONLY]} if counts[Outcome.HOST_ONLY] else {}),
         "survived": counts[Outcome.SURVIVED],
         "not_run": counts[Outcome.NOT_RUN] + never_run,
     }
@@ -165,10 +210,10 @@ def worth_of_checks(kills: Sequence[Kill]) -> dict[str, dict[str, int]]:
         if kill.failed:
             killers.setdefault(kill.mutant, set()).add(kill.check)
     worth: dict[str, dict[str, int]] = {kill.check: {"kills": 0, "alone": 0} for kill in kills}
-    for checks in killers.values():
-        for check in checks:
+    for killed_by in killers.values():
+        for check in killed_by:
             worth[check]["kills"] += 1
-            worth[check]["alone"] += len(checks) == 1
+            worth[check]["alone"] += len(killed_by) == 1
     return worth
 
 

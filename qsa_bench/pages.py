@@ -35,6 +35,7 @@ def of_run(run: StoredRun) -> Page:
     if run.builds:
         all_built = all(build.ok for build in run.builds if build.mutant is None)
         made.append(gate_tables.builds(run.builds, detail=record.command != "build" and all_built))
+    made += gate_tables.unavailable(record.notes)
     made += gate_tables.timing(record.notes)
     lines = () if run.folder is None else (f"run folder: {run.folder}",)
     return Page(_headline(run), tuple(made), lines)
@@ -82,9 +83,15 @@ def _counts(run: StoredRun) -> str:
         return f"{said}, {unexpected} not as expected" if unexpected else said
     if run.run.command == "gate":
         cases = {verdict.case for verdict in run.verdicts}
-        failed = {verdict.case for verdict in run.verdicts if not verdict.passed}
+        bad = [verdict for verdict in run.verdicts if not verdict.passed]
+        failed = {verdict.case for verdict in bad if not verdict.status.says_nothing}
         said = f"{count(len(cases), 'case')}, {count(len(run.verdicts), 'verdict')}"
-        return f"{said}, {count(len(failed), 'case')} failed"
+        said += f", {count(len(failed), 'case')} failed"
+        # What was asked for and not done is no failure of a kernel, and no pass.
+        for status in dict.fromkeys(v.status for v in bad if v.status.says_nothing):
+            checks = dict.fromkeys(v.check for v in bad if v.status is status)
+            said += f", {status}: {', '.join(checks)}"
+        return said
     if run.run.command == "sweep":
         return sweep_tables.counts(run)
     if run.run.command == "nsys":

@@ -19,18 +19,21 @@ from qsa_bench.builder import Builder
 from qsa_bench.child import Children, Ending
 from qsa_bench.model import Build, Finding, Kernel, Verdict
 from qsa_bench.program import Program
-from qsa_bench.runner import Job, Observation, Schedule, observe, schedules
+from qsa_bench.runner import HOST, Job, Observation, RunResult, Schedule, observe, schedules
 from qsa_bench.stages.base import (
     SCHEDULE_COUNTS,
     Case,
     Stage,
     expects_output,
+    expects_trap,
 )
 
 PLAIN = "plain"
 CHECKED = "checked"
 # What orders two accesses does not depend on the order they were run in, so one order is enough.
 _CHECKED_SCHEDULES = (Schedule("fifo"),)
+# A device orders its threads as it likes. Two runs place the buffers in two ways.
+_DEVICE_SCHEDULES = (Schedule("device"), Schedule("device", 1))
 # A mutant may use this many times the clean kernel's fuel and time before it counts as endless:
 # enough for one that merely does more work, little enough that an endless loop costs no minute.
 _FUEL_FACTOR = 8
@@ -90,17 +93,35 @@ def build_stage(
     root: Path,
     modes: Sequence[str],
     mutant: str | None = None,
+    *,
+    short: bool = False,
 ) -> StageBuilds:
-    """Build every kernel in every mode; failures are builds without library."""
+    """Build every kernel in every mode; failures are builds without library.
+
+    `short` builds fewer instances where a kernel has such a build (model.Kernel.short).
+    """
     return StageBuilds(
         {
             mode: {
-                kernel.name: builder.build(kernel, target, root=root, mode=mode, mutant=mutant)
+                kernel.name: builder.build(
+                    kernel,
+                    target,
+                    root=root,
+                    mode=mode,
+                    defines=kernel.short.get(target) if short else None,
+                    mutant=mutant,
+                )
                 for kernel in kernels
             }
             for mode in modes
         }
     )
+
+
+def ending_of(run: RunResult) -> str:
+    """Name what a run came to: the digest of its outputs, or the status that ended it."""
+    status = next((status for status in run.statuses if status), 0)
+    return run.digest or f"status {status}"
 
 
 def modes_of(target: str) -> tuple[str, ...]:
@@ -110,7 +131,7 @@ def modes_of(target: str) -> tuple[str, ...]:
 
 @dataclass
 class Seen:
-    """What one gate of one build saw."""
+    """What one gate of one build saw; `digests` are its plain runs' endings by case."""
 
     verdicts: list[Verdict]
     digests: dict[str, tuple[str, ...]]
@@ -127,18 +148,20 @@ class Seen:
 class Workload:
     """The cases of a stage with their programs on disk and in memory; used as a context.
 
-    Safe to use from several threads: what is shared is written once or guarded.
+    On a device the cases that must trap come last, whatever order the stage gives: each costs the
+    process that runs it its context. Safe to use from several threads: what is shared is written
+    once or guarded.
     """
 
     def __init__(self, stage: Stage, cases: Sequence[Case], target: str, seeds: int) -> None:
         self.stage = stage
         self.cases = [case for case in cases if target in case.targets]
         self.target = target
-        self.schedules = schedules(seeds) if target == "host" else (Schedule("device"),)
+        self.schedules = schedules(seeds) if target == HOST else _DEVICE_SCHEDULES
         # Set when the run is given up: gates in other threads then end at once, their results void.
         self.stopped = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="qsa-bench-"))
-        self._children = Children(target)
+        self.children = Children(target)
         self._programs: dict[str, Program] = {}
         self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
         self._lock = threading.Lock()
@@ -156,31 +179,53 @@ class Workload:
 
     def close(self) -> None:
         """End the children that wait and remove the programs."""
-        self._children.close()
+        self.children.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _prepare(self) -> None:
-        seen: set[str] = set()
-        for index, case in enumerate(self.cases):
-            if case.id in seen:
+        for case in self.cases:
+            if case.id in self._programs:
                 raise ValueError(f"case id {case.id} stands twice")
-            seen.add(case.id)
-            built = case.build()
-            self._programs[case.id] = built
+            self._programs[case.id] = case.build()
+        if self.target != HOST:
+            self.cases.sort(key=lambda case: expects_trap(self._programs[case.id]))
+        for index, case in enumerate(self.cases):
+            built = self._programs[case.id]
             program.write(self._folder / f"{index}.safetensors", built, self.stage.kernels)
+
+    @property
+    def trapping(self) -> list[Case]:
+        """Cases that must trap."""
+        return [case for case in self.cases if expects_trap(self._programs[case.id])]
+
+    @property
+    def ordinary(self) -> list[Case]:
+        """Cases that must not."""
+        return [case for case in self.cases if not expects_trap(self._programs[case.id])]
 
     def program(self, case: Case) -> Program:
         """Return a case's program."""
         return self._programs[case.id]
 
-    def _jobs(self, mode: str, limits: Limits, cases: Sequence[Case]) -> list[Job]:
+    def jobs(
+        self,
+        mode: str,
+        limits: Limits,
+        cases: Sequence[Case],
+        orders: Sequence[Schedule] | None = None,
+        judged: bool = True,
+    ) -> list[Job]:
+        """Return what a child is to do for these cases; `orders` replace their own.
+
+        Without `judged` every output is written, also one that was judged before.
+        """
         jobs: list[Job] = []
         wanted = {case.id for case in cases}
         for index, case in enumerate(self.cases):
             if case.id not in wanted or (mode == CHECKED and not case.checked):
                 continue
-            orders = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
-            orders = orders[: SCHEDULE_COUNTS[case.schedules]]
+            own = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
+            own = own[: SCHEDULE_COUNTS[case.schedules]] if orders is None else tuple(orders)
             with self._lock:
                 known = tuple(digest for (name, digest) in self._findings if name == case.id)
             jobs.append(
@@ -188,10 +233,11 @@ class Workload:
                     case.id,
                     str(index),
                     self._folder / f"{index}.safetensors",
-                    orders,
+                    own,
                     limits.fuel.get((mode, case.id), 0),
                     limits.seconds.get((mode, case.id), _CLEAN_TIME_S),
-                    known,
+                    known if judged else (),
+                    expects_trap(self._programs[case.id]),
                 )
             )
         return jobs
@@ -203,6 +249,7 @@ class Workload:
         python_path: Sequence[Path] = (),
         cases: Sequence[Case] | None = None,
         modes: Sequence[str] | None = None,
+        phase: str = "",
     ) -> Seen:
         """Run every case on the builds and judge it; `cases` and `modes` narrow it."""
         given = limits or Limits()
@@ -215,7 +262,7 @@ class Workload:
         by_clock = False
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
-                jobs = self._jobs(mode, given, chosen)
+                jobs = self.jobs(mode, given, chosen)
                 keys = {job.case: job.key for job in jobs}
                 for seen in observe(
                     self.target,
@@ -224,7 +271,7 @@ class Workload:
                     Path(scratch),
                     python_path,
                     self.stopped,
-                    self._children,
+                    self.children,
                 ):
                     case = by_id[seen.case]
                     by_clock |= seen.ending in (Ending.TIMED_OUT, Ending.NOT_RUN)
@@ -239,11 +286,12 @@ class Workload:
                             finding.status,
                             finding.evidence,
                             max(len(seen.runs), 1),
+                            phase,
                         )
                         for finding in found
                     )
                     if mode == PLAIN:
-                        digests[case.id] = tuple(run.digest or "" for run in seen.runs)
+                        digests[case.id] = tuple(ending_of(run) for run in seen.runs)
                     used = max((run.fuel for run in seen.runs), default=0)
                     fuel[(mode, case.id)] = max(used * _FUEL_FACTOR, _LEAST_FUEL)
                     seconds[(mode, case.id)] = max(seen.seconds * _TIME_FACTOR, _LEAST_TIME_S)
@@ -255,13 +303,17 @@ class Workload:
         built = self._programs[case.id]
         if mode == CHECKED:
             return judge.checker_findings(seen, expects_output(built))
+        return judge.findings_of(case, built, seen, self.memory(case), scratch, key)
+
+    def memory(self, case: Case) -> judge.Memory:
+        """What the stage has said of a case's outputs so far; shared by all threads."""
 
         def known(digest: str) -> Sequence[Finding] | None:
             with self._lock:
                 return self._findings.get((case.id, digest))
 
-        def judged(outputs_digest: str, findings: Sequence[Finding]) -> None:
+        def judged(digest: str, findings: Sequence[Finding]) -> None:
             with self._lock:
-                self._findings[(case.id, outputs_digest)] = tuple(findings)
+                self._findings[(case.id, digest)] = tuple(findings)
 
-        return judge.findings_of(case, built, seen, known, judged, scratch, key)
+        return judge.Memory(known, judged)

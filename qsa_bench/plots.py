@@ -1,9 +1,14 @@
-"""Log-log plots of a sweep, PNG and SVG; matplotlib (extra: plots) is loaded when one is drawn."""
+"""Log-log plots of a sweep, as PNG, SVG and one HTML page that holds them all.
+
+matplotlib (extra: plots) is loaded when one is drawn.
+"""
 
 from __future__ import annotations
 
+import html
+import io
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from qsa_bench.model import Measurement
 from qsa_bench.timers import CUPTI
 
 FORMATS = ("png", "svg")
+PAGE = "index.html"
 _OURS = ("kernel", "library")
 _US = 1000.0
 
@@ -45,6 +51,52 @@ def draw(timings: Sequence[Measurement], device: str, folder: Path) -> list[Path
     EnvironmentMissingError without matplotlib, NothingSelectedError where nothing can be drawn,
     UsageError where the folder can't be written.
     """
+    figures = list(_figures(timings, device))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        made: list[Path] = []
+        for name, figure in figures:
+            for suffix in FORMATS:
+                path = folder / f"{name}.{suffix}"
+                _save(figure, path, suffix)
+                made.append(path)
+        page = folder / PAGE
+        title = html.escape(f"Sweep on {device}")
+        parts = (_fragment(name, figure) for name, figure in figures)
+        page.write_text(
+            f'<!doctype html>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+            f"<h1>{title}</h1>\n{''.join(parts)}",
+            encoding="utf-8",
+        )
+    except OSError as error:
+        raise UsageError(f"drawing plots into {folder}: {error.strerror}") from None
+    return [*made, page]
+
+
+def fragment(timings: Sequence[Measurement], device: str) -> str:
+    """Return the plots as HTML figures that load nothing, to put into a page.
+
+    Raises as `draw` does.
+    """
+    return "".join(_fragment(name, figure) for name, figure in _figures(timings, device))
+
+
+def _fragment(name: str, figure: Any) -> str:
+    text = io.StringIO()
+    _save(figure, text, "svg")
+    # From the element on: what comes before it belongs to a file of its own.
+    svg = text.getvalue()[text.getvalue().index("<svg") :]
+    return f"<figure>\n<figcaption>{html.escape(name)}</figcaption>\n{svg}</figure>\n"
+
+
+def _save(figure: Any, target: Path | io.StringIO, suffix: str) -> None:
+    # Without a date the same run draws the same file.
+    metadata = {"Date": None} if suffix == "svg" else None
+    figure.savefig(target, format=suffix, dpi=150, metadata=metadata)
+
+
+def _figures(timings: Sequence[Measurement], device: str) -> Iterator[tuple[str, Any]]:
+    """Yield each picture with its name."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -55,24 +107,13 @@ def draw(timings: Sequence[Measurement], device: str, folder: Path) -> list[Path
     if not pictures:
         raise NothingSelectedError("drawing plots: the run holds no times at two contexts")
     limit = limits.of(timings)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"drawing plots into {folder}: {error.strerror}") from None
-    made: list[Path] = []
     for (entry, rows, kind, cache), group in pictures.items():
         figure = Figure(figsize=(8, 5), layout="constrained")
         axes = figure.subplots()
         _lines(axes, group, limit)
         words = ", ".join(word for word in (entry, f"{rows} rows", kind, cache) if word)
         axes.set_title(f"{words} ({device})")
-        name = "-".join(word for word in (entry, f"rows{rows}", kind, cache) if word)
-        for suffix in FORMATS:
-            path = folder / f"{name}.{suffix}"
-            # Without a date the same run draws the same file.
-            figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == "svg" else None)
-            made.append(path)
-    return made
+        yield "-".join(word for word in (entry, f"rows{rows}", kind, cache) if word), figure
 
 
 def _lines(axes: Any, group: Sequence[Measurement], limit: Limits) -> None:

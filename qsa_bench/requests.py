@@ -22,6 +22,8 @@ from qsa_bench.model import TARGETS, Finding, Status
 from qsa_bench.timing import Rule
 
 BUILD_MODES = ("plain", "checked")
+# The tools of compute-sanitizer; qsa_bench.checks says what each looks for.
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 LISTS = (
     "stages",
     "kernels",
@@ -48,6 +50,19 @@ def check(target: str, jobs: int = 1, seeds: int = 0) -> None:
         raise UsageError(f"--jobs {jobs}: at least one worker is needed")
     if seeds < 0:
         raise UsageError(f"--seeds {seeds}: a number of schedules can't be negative")
+
+
+def sanitizers(text: str | None, target: str) -> tuple[str, ...]:
+    """Return the tools of a list such as memcheck,racecheck; UsageError for one that is none."""
+    if text is None:
+        return ()
+    if target == "host":
+        raise UsageError("--sanitizer goes with --target cuda; the host has its own checker")
+    asked = words(text)
+    unknown = [tool for tool in asked if tool not in SANITIZERS]
+    if unknown:
+        raise UsageError(f"--sanitizer {unknown[0]}: use {', '.join(SANITIZERS)}")
+    return asked
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -139,7 +154,11 @@ def foreign(
 
 @dataclass(frozen=True)
 class GateRequest:
-    """Gate stages. No stages: all that there are (with a golden: those that read its kind)."""
+    """Gate stages. No stages: all that there are (with a golden: those that read its kind).
+
+    On a device `sanitizers` are tools to run the small cases under, and with `against_host` the
+    emulation's outputs are held to the device's.
+    """
 
     stages: tuple[str, ...] = ()
     target: str = "host"
@@ -151,9 +170,15 @@ class GateRequest:
     argv: tuple[str, ...] = ()
     save_failures: bool = True
     foreign: ForeignRequest | None = None
+    sanitizers: tuple[str, ...] = ()
+    against_host: bool = False
 
     def __post_init__(self) -> None:
         check(self.target, self.jobs, self.seeds)
+        if self.against_host and self.target == "host":
+            raise UsageError("--against-host goes with --target cuda: it compares a device with it")
+        if self.against_host and self.foreign is not None:
+            raise UsageError("--against-host and --library: a user's kernel has no emulation")
 
 
 @dataclass(frozen=True)
@@ -161,7 +186,8 @@ class BuildRequest:
     """Compile the kernels of stages. `mode` is a host mode, None builds both.
 
     `architectures` are compute capabilities of the cuda target (80, 90, ...); empty: the device
-    found. `all_architectures` asks for every one that is supported. With `resources` what the
+    found. `all_architectures` asks for every one that is supported. `bench` builds instead what
+    belongs to no stage: the kernels of kernels/bench and kernels/peers. With `resources` what the
     compiler gave each kernel is kept as a run under `results`.
     """
 
@@ -171,6 +197,7 @@ class BuildRequest:
     architectures: tuple[int, ...] = ()
     all_architectures: bool = False
     warnings_as_errors: bool = False
+    bench: bool = False
     resources: bool = False
     jobs: int = field(default_factory=default_jobs)
     results: Path = defaults.RESULTS
@@ -184,6 +211,8 @@ class BuildRequest:
             raise UsageError("--arch and --all-architectures go with --target cuda")
         if self.target == "cuda" and self.mode is not None:
             raise UsageError("--mode goes with --target host")
+        if self.bench and (self.target == "host" or self.stages or self.resources):
+            raise UsageError("--bench goes with --target cuda, and with no --stage or --resources")
         if self.target == "host" and self.resources:
             raise UsageError("--resources goes with --target cuda")
 

@@ -7,6 +7,7 @@ them in the repository's root, where a person edits them.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from qsa_bench.errors import EnvironmentMissingError
@@ -19,6 +20,15 @@ def checkout() -> Path | None:
     """Return the repository's root when the package runs from a checkout, else None."""
     root = PACKAGE.parent
     return root if (root / "kernels").is_dir() and (root / "pyproject.toml").is_file() else None
+
+
+def archived_commit() -> str:
+    """Return the commit that `git archive` wrote into its tree, "" in any other."""
+    try:
+        text = (PACKAGE / "commit.txt").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    return text if re.fullmatch(r"[0-9a-f]{40}", text) else ""
 
 
 def tree_root() -> Path:
@@ -38,7 +48,17 @@ def tree_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Return the folder for builds; it need not exist. XDG_CACHE_HOME counts when absolute."""
+    """Return the folder for builds; it need not exist. XDG_CACHE_HOME counts when absolute.
+
+    EnvironmentMissingError when there is neither that nor a home folder.
+    """
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
-    return base / "qsa-bench"
+    if os.path.isabs(configured):
+        return Path(configured) / "qsa-bench"
+    try:
+        return Path.home() / ".cache" / "qsa-bench"
+    except RuntimeError:
+        raise EnvironmentMissingError(
+            "looking for the build cache: this user has no home folder; "
+            "set XDG_CACHE_HOME to a writable folder"
+        ) from None

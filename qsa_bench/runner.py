@@ -17,10 +17,13 @@ from typing import Any
 
 from qsa_bench.child import Child, Children, Ending
 
+HOST = "host"
 CRASH_PREFIX = "QSA_HOST_CRASH "
 FINDING_PREFIX = "QSA_HOST_FINDING "
-# After so many cases that ran out of time the rest is given up: each costs a whole limit.
+# After so many cases that ran out of time the rest is given up: each costs a whole limit. So it is
+# after so many that lost the device though nothing should trap: each costs a context.
 _MOST_TIMEOUTS = 3
+_MOST_LOSSES = 12
 _START_LIMIT_S = 120.0
 _DEATH_S = 5.0
 
@@ -52,7 +55,8 @@ class Job:
     """One case for a child: its program's file and the schedules to run it under.
 
     `fuel` limits the emulated steps of one call, 0 for the runtime's default. `known` are digests
-    of outputs the parent has judged before, so that the child need not write them again.
+    of outputs the parent has judged before, so that the child need not write them again. `traps`
+    says that the case must trap, which takes a real device's context with it.
     """
 
     case: str
@@ -62,6 +66,7 @@ class Job:
     fuel: int = 0
     limit_s: float = 60.0
     known: tuple[str, ...] = ()
+    traps: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ class Observation:
     """What was seen of one case: its runs, and how the child ended and what it last said.
 
     A child that died leaves the runs it had finished; `findings` are what the runtime said while it
-    died, the crash itself last, and `code` its exit code (None: the whole worker ended).
+    died, the crash itself last, and `code` its exit code (None: the whole worker ended). `after` is
+    what a fresh child found of a real device whose context this case took: "" that it answers, a
+    reason that it does not; None where nobody asked.
     """
 
     case: str
@@ -94,6 +101,7 @@ class Observation:
     seconds: float = 0.0
     lost: str = ""
     code: int | None = None
+    after: str | None = None
 
 
 def _describe_death(code: int, said: str) -> tuple[str, tuple[Mapping[str, Any], ...]]:
@@ -140,26 +148,31 @@ def observe(
     Outputs land in `out` as "<key>.<digest>.<buffer>", raw bytes. Every job gets exactly one
     observation, whatever becomes of the child; once `stopped` is set, NOT_RUN. A child is taken
     from `children`, where there are any, and given back. RuntimeError when the worker, not the
-    kernel, fails.
+    kernel, fails. After a case that took a real device's context a fresh child asks the device
+    whether it still answers; where it does not, the rest is DEVICE_LOST.
     """
     workers = children or Children(target)
     stopped = stopped or threading.Event()
     child: Child | None = None
-    timeouts = 0
+    timeouts = losses = 0
+    lost = ""
     finished = False
     try:
         for job in jobs:
-            if stopped.is_set():
-                yield Observation(job.case, Ending.NOT_RUN, text="stopped")
+            given_up = _given_up(stopped, timeouts, losses)
+            if given_up:
+                yield Observation(job.case, Ending.NOT_RUN, text=given_up)
                 continue
-            if timeouts >= _MOST_TIMEOUTS:
-                yield Observation(
-                    job.case, Ending.NOT_RUN, text=f"given up after {timeouts} cases out of time"
-                )
+            child, lost = _ready(child, workers, python_path, stopped, lost)
+            if child is None:
+                yield Observation(job.case, Ending.DEVICE_LOST, text=lost)
                 continue
-            child = child or workers.take(python_path)
             seen = _run(child, job, libraries, out, stopped)
-            if child.gone:
+            if child.fresh and target != HOST and not stopped.is_set():
+                losses += not job.traps
+                child, lost = _ready(child, workers, python_path, stopped, lost)
+                seen = replace(seen, after=lost)
+            elif child.gone:
                 child = None
             timeouts += seen.ending is Ending.TIMED_OUT
             yield seen
@@ -176,20 +189,50 @@ def observe(
             workers.close()
 
 
+def _given_up(stopped: threading.Event, timeouts: int, losses: int) -> str:
+    """Return why no further case is run, or ""."""
+    if stopped.is_set():
+        return "stopped"
+    if timeouts >= _MOST_TIMEOUTS:
+        return f"given up after {timeouts} cases out of time"
+    if losses >= _MOST_LOSSES:
+        return f"given up after {losses} lost contexts"
+    return ""
+
+
+def _ready(
+    child: Child | None,
+    workers: Children,
+    python_path: Sequence[Path],
+    stopped: threading.Event,
+    lost: str,
+) -> tuple[Child | None, str]:
+    """Return a child that can do a job and ""; or none and why the device answers no process."""
+    if lost:
+        return None, lost
+    if child is None or child.gone:
+        child = workers.take(python_path)
+    if child.fresh:
+        lost = _await_ready(child, stopped, workers.target)
+        if lost:
+            child.stop()
+            return None, lost
+    return child, ""
+
+
 def _run(
     child: Child, job: Job, libraries: Mapping[str, str], out: Path, stopped: threading.Event
 ) -> Observation:
     """Let a child do one job; one that went silent, or died with its worker, is gone then."""
-    if child.fresh:
-        _await_ready(child, stopped)
     begun = time.monotonic()
     child.send(_message(job, libraries, out))
     seen = replace(_await(child, job, stopped), seconds=time.monotonic() - begun)
     child.fresh = seen.ending is not Ending.RAN or seen.lost != ""
     code = seen.code
-    if child.fresh and code is None and not seen.lost:
+    if child.fresh and (child.alone or (code is None and not seen.lost)):
         # The pipe of one that dies is closed before its exit status is there.
-        code = child.stop(_DEATH_S if seen.ending is Ending.CRASHED else 0.0)
+        ends = seen.ending is Ending.CRASHED or seen.lost != ""
+        code = child.stop(_DEATH_S if ends else 0.0)
     if seen.ending is Ending.CRASHED:
         text, findings = _describe_death(code or 0, child.said())
         return replace(seen, text=text, findings=findings)
@@ -233,12 +276,23 @@ def _await(child: Child, job: Job, stopped: threading.Event) -> Observation:
         return Observation(job.case, Ending.RAN, tuple(runs), lost=answer["lost"])
 
 
-def _await_ready(child: Child, stopped: threading.Event) -> None:
-    """Wait until the worker can do a job; RuntimeError with what it said when it can't."""
+def _await_ready(child: Child, stopped: threading.Event, target: str) -> str:
+    """Wait until the worker can do a job and return ""; else why the device can't be used.
+
+    RuntimeError with what the worker said when it, not the device, is at fault.
+    """
     answer = child.receive(_START_LIMIT_S, stopped)
     if stopped.is_set() or (not isinstance(answer, Ending) and "ready" in answer):
-        return
+        child.fresh = False
+        return ""
+    if not isinstance(answer, Ending) and "unavailable" in answer:
+        return str(answer["unavailable"])
     code = child.stop(_DEATH_S if answer is Ending.CRASHED else 0.0)
     if not isinstance(answer, Ending):
         code = answer.get("died", code)
+    # A driver that dies or hangs when a process opens the device is a device that is gone.
+    if target != HOST and answer is Ending.TIMED_OUT:
+        return f"opening the device took more than {_START_LIMIT_S:.0f} s"
+    if target != HOST and not isinstance(answer, Ending):
+        return f"the process that opened the device died (exit {code})"
     raise RuntimeError(f"the worker did not start (exit {code}): {child.said().strip()}")

@@ -53,6 +53,9 @@ _LENGTH_BYTES = 8
 # The format's own limit; a longer "header" is another format's first 8 bytes read as a number.
 _MAX_HEADER_BYTES = 100_000_000
 _METADATA = "__metadata__"
+# What numpy can hold: more is a damaged header.
+_MOST_DIMENSIONS = 32
+_MOST_EXTENT = 1 << 48
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,14 @@ def write(
     """Write a safetensors file that appears under `path` whole or not at all.
 
     `dtypes` names every tensor's dtype (bf16 cannot be told from u16 by the array). Equal contents
-    give equal bytes. Raises UsageError when the file cannot be written, ValueError when an array
-    does not have its dtype's storage (a bug of the caller).
+    give equal bytes. A link is followed. Raises UsageError when the file cannot be written, or
+    is there and no regular file (a device, a folder), ValueError when an array does not have its
+    dtype's storage (a bug of the caller).
     """
     header, order = _header(tensors, dtypes, metadata)
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: cannot be written: it is no regular file; give a file's name")
     # The name is unique so that two writers of one path can't mix; the last rename wins, whole.
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -199,7 +206,9 @@ def _entry(name: str, value: Any) -> _Entry:
     try:
         dtype, shape = value["dtype"], tuple(value["shape"])
         begin, end = value["data_offsets"]
-        whole = all(type(extent) is int and extent >= 0 for extent in (*shape, begin, end))
+        numbers = (*shape, begin, end)
+        whole = all(type(number) is int and 0 <= number < _MOST_EXTENT for number in numbers)
+        whole = whole and len(shape) <= _MOST_DIMENSIONS
     except (TypeError, KeyError, ValueError):
         whole = False
     if not whole or not isinstance(dtype, str):

@@ -16,13 +16,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qsa_bench import equivalence, mutants, outcomes, patches, resources
+from qsa_bench import baseline, equivalence, mutants, outcomes, patches, resources
 from qsa_bench.builder import Builder, Sources
 from qsa_bench.equivalence import Argument, Compilers
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.operators import OPERATORS
 from qsa_bench.parity import CHECKED, PLAIN, Limits, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.races import Races, Seldom
+from qsa_bench.stages.base import Stage
 
 _CODE_DIGITS = 16
 
@@ -46,6 +47,18 @@ class _Run:
     builds: tuple[Build, ...]
     by_clock: bool
     seldom: Seldom | None = None
+
+
+def whole_builds(
+    mutant: Mutant, builder: Builder, stage: Stage, target: str, tree: Path
+) -> StageBuilds | None:
+    """Build a mutant's whole kernels where a mutant's build is a short one; None where it is not.
+
+    What a short build leaves out may be what the patch changes.
+    """
+    if not any(kernel.short.get(target) for kernel in stage.kernels):
+        return None
+    return build_stage(builder, stage.kernels, target, tree, modes_of(target), mutant.id)
 
 
 class Trials:
@@ -104,13 +117,27 @@ class Trials:
 
     def _build(self, mutant: Mutant, tree: Path, mode: str) -> StageBuilds:
         return build_stage(
-            self._builder, self._workload.stage.kernels, self._target, tree, (mode,), mutant.id
+            self._builder,
+            self._workload.stage.kernels,
+            self._target,
+            tree,
+            (mode,),
+            mutant.id,
+            short=True,
         )
 
     def _same_when_checked(self, mutant: Mutant, tree: Path) -> bool:
-        """True when the checker's build, too, is the production kernel's, line tables apart."""
+        """True when the checker's build, too, is the production kernel's, line tables apart.
+
+        So must be, on a device, what a short build leaves out.
+        """
         if CHECKED not in modes_of(self._target):
-            return True
+            stage = self._workload.stage
+            whole = whole_builds(mutant, self._builder, stage, self._target, tree)
+            if whole is None:
+                return True
+            production = baseline.build_or_raise(self._builder, stage, self._target)
+            return whole.code_digest == production.code_digest
         checked = self._build(mutant, tree, CHECKED)
         return all(
             build.library is not None

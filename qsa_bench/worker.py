@@ -1,13 +1,15 @@
 """The child process: runs programs and writes down what happened; it never judges.
 
 `python -m qsa_bench.worker TARGET` reads one JSON job a line on stdin and answers in JSON lines on
-stdout: {"ready": target} before the first, {"begin": id} before a case, {"case": id, "run": {...}} after
-each of its runs, {"case": id, "lost": ...} after all, {"case": id, "failed": ...} when the worker itself
+stdout: {"ready": target} before the first, or {"unavailable": why} where there is no device to be had,
+{"begin": id} before a case, {"case": id, "run": {...}} after each of its runs, {"case": id, "lost": ...} after all, {"case": id, "failed": ...} when the worker itself
 could not do its work. Only the standard library is imported for the host target, so that a child is up
 in a few hundredths of a second.
 Whatever dies here (a trap's context, a segment fault, a hang) dies without harming its parent: jobs are
 done in a fork of this process, which says {"died": code} of one that died and forks the next. A
 mutant that crashes in a hundred cases so costs a hundred forks, not a hundred starts of Python.
+`python -m qsa_bench.worker TARGET alone` does the jobs in the process itself and ends with a lost device:
+for a tool that follows one process.
 """
 
 from __future__ import annotations
@@ -221,7 +223,11 @@ def die_with_parent() -> None:
 
 def _serve(target: ModuleType, say: Callable[[Mapping[str, Any]], None]) -> int:
     """Do jobs until stdin closes, the device is lost or another fork is asked for."""
-    device: Device = target.open_device()
+    try:
+        device: Device = target.open_device()
+    except Exception as error:
+        say({"unavailable": f"{type(error).__name__}: {error}"})
+        return 0
     say({"ready": sys.argv[1]})
     for line in sys.stdin:
         job = json.loads(line)
@@ -249,6 +255,8 @@ def main() -> int:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
+    if sys.argv[2:] == ["alone"]:
+        return _serve(target, say)
     while True:
         fork = os.fork()
         if fork == 0:

@@ -17,7 +17,7 @@ from typing import get_args
 import pytest
 
 import qsa_bench as package
-from qsa_bench import cli, cli_options, console, errors, requests, results, store
+from qsa_bench import checks, cli, cli_options, console, errors, requests, results, store
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import SCHEMA_VERSION, TARGETS
 from qsa_bench.stages import stage_names
@@ -101,6 +101,7 @@ def test_the_words_of_the_help_are_those_of_the_program() -> None:
     assert get_args(cli_options.TargetName) == TARGETS
     assert get_args(cli_options.ModeName) == requests.BUILD_MODES
     assert get_args(cli_options.ListName) == requests.LISTS
+    assert tuple(checks.SANITIZERS) == requests.SANITIZERS
     assert cli.PROGRAM == console.PROGRAM
 
 

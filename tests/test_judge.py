@@ -65,8 +65,7 @@ class Judged:
             CASE,
             built or program(OK),
             observation,
-            (known or {}).get,
-            self.remembered.__setitem__,
+            judge.Memory((known or {}).get, self.remembered.__setitem__),
             folder,
             "0",
         )

@@ -23,11 +23,18 @@ def wrong(check: str, case: str = "golden/a", **fields: object) -> Verdict:
     return seen(check, Status.WRONG, case, **fields)
 
 
-def judged(verdicts: Sequence[Verdict], **fields: object) -> MutantResult:
+def judged(
+    verdicts: Sequence[Verdict],
+    *,
+    target: str = "host",
+    race_runs: tuple[int, int] | None = None,
+    **fields: object,
+) -> MutantResult:
     """Return the result of a mutant whose manifest has these fields."""
     bits = fields.pop("bits", None)
     assert bits is None or isinstance(bits, int)
-    result, _ = outcomes.result_of(replace(MUTANT, **fields), "host", verdicts, bits, 0.5)  # type: ignore[arg-type]
+    chosen = replace(MUTANT, **fields)  # type: ignore[arg-type]
+    result, _ = outcomes.result_of(chosen, target, verdicts, bits, 0.5, race_runs)
     return result
 
 
@@ -242,3 +249,69 @@ def test_a_clause_is_broken_by_a_dead_mutant_alone() -> None:
     ]
     clauses = ["tail", "memory", "ends", "order", "budget"]
     assert outcomes.unbroken_clauses(clauses, results) == ["order", "budget"]
+
+
+LOST = seen("device", Status.DEVICE_LOST)
+MISSING = seen("memcheck", Status.UNAVAILABLE)
+
+
+@pytest.mark.parametrize("nothing", [LOST, MISSING, seen("terminates", Status.NOT_RUN)])
+def test_what_saw_nothing_kills_nothing(nothing: Verdict) -> None:
+    assert outcomes.kills_of("k/m", [nothing]) == []
+    result = judged([seen("mask", Status.PASS), nothing], target="cuda")
+    assert result.outcome is Outcome.NOT_RUN
+    assert not result.as_expected
+
+
+@pytest.mark.parametrize(
+    ("killed_by", "expect", "verdicts", "outcome", "as_expected"),
+    [
+        # What a device can see must be seen there.
+        (("mask",), Expect.KILLED, [wrong("mask")], Outcome.KILLED, True),
+        (("mask",), Expect.KILLED, [seen("mask", Status.PASS)], Outcome.SURVIVED, False),
+        (("mask", "ids"), Expect.KILLED, [wrong("mask")], Outcome.KILLED, False),
+        # What the emulation alone sees need not be.
+        (("mask", "bounds"), Expect.KILLED, [wrong("mask")], Outcome.KILLED, True),
+        (("races",), Expect.KILLED, [seen("mask", Status.PASS)], Outcome.HOST_ONLY, True),
+        (("collectives",), Expect.KILLED, [ENDLESS], Outcome.KILLED_BY_TIMEOUT, True),
+        # A fault may end otherwise than on the host.
+        (("no-crash",), Expect.KILLED_BY_CRASH, [wrong("mask")], Outcome.KILLED, True),
+        (
+            ("no-crash",),
+            Expect.KILLED_BY_CRASH,
+            [seen("mask", Status.PASS)],
+            Outcome.SURVIVED,
+            False,
+        ),
+    ],
+)
+def test_a_device_is_held_to_what_it_can_show(
+    killed_by: tuple[str, ...],
+    expect: Expect,
+    verdicts: Sequence[Verdict],
+    outcome: Outcome,
+    as_expected: bool,
+) -> None:
+    result = judged(verdicts, target="cuda", killed_by=killed_by, expect=expect)
+    assert (result.outcome, result.as_expected) == (outcome, as_expected), result.why
+
+
+def test_a_survivor_that_dies_on_a_device_is_told() -> None:
+    result = judged([wrong("mask")], target="cuda", **SURVIVES)
+    assert (result.outcome, result.as_expected) == (Outcome.KILLED, False)
+
+
+def test_a_race_seen_in_some_of_many_runs_is_killed() -> None:
+    clean = [seen("mask", Status.PASS)]
+    race = {"killed_by": ("races",), "race": True}
+    result = judged(clean, target="cuda", race_runs=(3, 59), **race)
+    assert (result.outcome, result.as_expected) == (Outcome.KILLED, True)
+    assert (result.race_hits, result.race_runs) == (3, 59)
+    assert result.killed_by == ("repeats",)
+    result = judged(clean, target="cuda", race_runs=(0, 59), **race)
+    assert (result.outcome, result.as_expected) == (Outcome.HOST_ONLY, True)
+
+
+def test_what_the_emulation_alone_sees_is_left_out_of_a_devices_score() -> None:
+    left_out = judged([seen("mask", Status.PASS)], target="cuda", killed_by=("races",))
+    assert outcomes.score_of([left_out])["host_only"] == 1

@@ -13,6 +13,7 @@ import pytest
 
 import qsa_bench
 from qsa_bench import checks, goldens, judge, mutants, resources, stages
+from qsa_bench.builder import Sources
 from qsa_bench.model import DTYPES, STREAM, Entry, Kernel, Mutant, Role
 from qsa_bench.program import Program
 from qsa_bench.stages.base import Case, Stage
@@ -51,6 +52,18 @@ def cases_of(name: str) -> Sequence[Case]:
 
 
 every_stage = pytest.mark.parametrize("name", [*_NAMES, trees.STAGE])
+
+
+@every_stage
+def test_a_short_build_is_one_that_the_source_knows(name: str) -> None:
+    stage, root = stage_of(name)
+    for kernel in stage.kernels:
+        sources = Sources(root)
+        text = b"".join(sources.bytes_of(sources.root / kernel.source)).decode()
+        for target, defines in kernel.short.items():
+            assert target in kernel.targets
+            for define in defines:
+                assert re.search(rf"\b{define}\b", text), f"{kernel.source} knows no {define}"
 
 
 def c_entries(text: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:
@@ -126,6 +139,7 @@ def test_every_element_type_has_a_spelling_in_c() -> None:
 
 def test_status_codes_are_the_headers_wherever_python_names_them() -> None:
     header = (resources.tree_root() / "kernels/common/status.h").read_text()
+    header += (resources.tree_root() / "kernels/include/qsa.h").read_text()
     codes = {
         name: int(value)
         for name, value in re.findall(r"^#define QSA_(\w+) (\d+)\b", header, re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -9,6 +10,8 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -154,6 +157,26 @@ def test_a_run_names_neither_the_machine_nor_a_home(
     text = (read.folder / "run.json").read_text()
     assert json.loads(text)["host"].startswith(os.uname().machine)
     assert f'"{os.uname().nodename}"' not in text
+
+
+def test_a_run_file_holds_no_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/somebody/.cache")
+    monkeypatch.chdir(tmp_path)
+    run = _new(Path("results"), "gate")
+    made = resources.cache_root() / "objects" / "building-x1y2" / "out.o"
+    scratch = Path(tempfile.gettempdir()) / "qsa-bench-mutant-ab12" / "kernels" / "a.cu"
+    notes = {"error": f"g++ -c {scratch} -o {made}", "saved": [tmp_path / "results" / "a.st"]}
+    read = run.finish(0, 0, 0, notes)
+    assert read.run.notes == {
+        "error": "g++ -c SCRATCH/kernels/a.cu -o CACHE/objects/building-x1y2/out.o",
+        "saved": ["results/a.st"],
+    }
+    assert read.folder is not None
+    text = (read.folder / "run.json").read_text()
+    for place in ("/home/", tempfile.gettempdir(), str(tmp_path)):
+        assert place not in text
 
 
 def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
@@ -414,6 +437,33 @@ def test_a_commit_is_the_checkouts_own(tmp_path: Path, monkeypatch: pytest.Monke
     assert not environment.commit().dirty
     (tmp_path / "kernels" / "b.cu").write_text("an untracked kernel")
     assert environment.commit().dirty
+
+
+def test_the_tree_of_a_git_archive_names_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> bytes:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        return subprocess.run(
+            ["git", *who, *words], cwd=tmp_path, check=True, capture_output=True
+        ).stdout
+
+    # The two files as they are here, in a repository of their own.
+    for name in (".gitattributes", "qsa_bench/commit.txt"):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes((resources.PACKAGE.parent / name).read_bytes())
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+    with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    monkeypatch.setattr(resources, "checkout", lambda: None)
+    monkeypatch.setattr(resources, "PACKAGE", tmp_path / "qsa_bench")
+    assert environment.commit().name.startswith("v")
+    monkeypatch.setattr(resources, "PACKAGE", tmp_path / "unpacked" / "qsa_bench")
+    head = git("rev-parse", "HEAD").decode().strip()
+    assert environment.commit() == environment.Commit(head, dirty=False)
 
 
 def _cut(path: Path) -> None:

@@ -11,6 +11,8 @@ namespace qsa {
 
 constexpr float kLargestFinite = 3.402823466e+38f;
 constexpr float kLowestFinite = -kLargestFinite;
+constexpr float kLeastPositive = 1.401298464e-45f;
+constexpr float kInfinity = __builtin_huge_valf();
 
 // An unsigned integer that is ordered as the score is: sign and magnitude become an offset from 2^31. Both
 // zeros have the same one, and every integer between two of them belongs to a score, so a range of integers
@@ -26,15 +28,6 @@ __device__ __forceinline__ uint32_t ordered_bits(float score) {
 __device__ __forceinline__ float from_ordered_bits(uint32_t ordered) {
   const bool negative = (ordered >> 31) == 0;
   return __uint_as_float(negative ? 0u - ordered : ordered - 0x80000000u);
-}
-
-// Whether element a stands before element b. Comparing as floats makes the two zeros equal.
-__device__ __forceinline__ bool stands_before(float score_a, uint32_t index_a, float score_b,
-                                              uint32_t index_b) {
-  if (score_a == score_b) {
-    return index_a < index_b;
-  }
-  return score_a > score_b;
 }
 
 // Stays zero until it has met an infinity or a NaN, and is a NaN from then on: 0 * inf and 0 * NaN are NaN.

@@ -4,14 +4,17 @@
 // Beyond CUDA's own names a kernel uses:
 //   QSA_SHARED(T, name, count)         static shared array, 16-byte aligned, uninitialised; `name` is a T*
 //   QSA_DYNAMIC_SHARED(T, name)        T* to the dynamic shared memory, 16-byte aligned
-//   QSA_LAUNCH(kernel, grid, block, dynamic_bytes, stream, arguments...)                      -> int32_t
-//   status QSA_LAUNCH_CLUSTER(kernel, grid, block, cluster_x, dynamic_bytes, stream, arguments...)   ->
-//   int32_t status QSA_TRAP("reason")                 ends the launch; on a GPU the context is lost QSA_HOST
-//   1 for the CPU, 0 for a GPU qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive()
-//   cluster_wait() map_shared_rank(p, rank) qsa::async_copy16(shared, global) async_copy_commit()
-//   async_copy_wait<groups left>() qsa::mma_m16n8k16_bf16(d, a, b, c) ldmatrix_x4(d, row) ldmatrix_x4_trans
-//   ldmatrix_x2 ldmatrix_x2_trans qsa::compute_capability() multiprocessor_count()    host functions: 90 for
-//   an H200
+//   QSA_LAUNCH(kernel, grid, block, dynamic_bytes, stream, arguments...)           -> int32_t status
+//   QSA_LAUNCH_CLUSTER(kernel, grid, block, cluster_x, dynamic_bytes, stream, arguments...)  -> the same
+//   QSA_TRAP("reason")    ends the launch; on a GPU the context is lost
+//   QSA_HOST              1 for the CPU, 0 for a GPU
+//   qsa::add_from_lane_above(value, step)    one step of a sum over a warp's lanes from the caller's up
+//   qsa::SharedWords(p, first).increment(i)    counts in words of shared memory; qsa::in_register(v)
+//   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
+//   qsa::map_shared_rank(p, rank)
+//   qsa::async_copy16(shared, global) async_copy_commit() async_copy_wait<groups left>()
+//   qsa::mma_m16n8k16_bf16(d, a, b, c) ldmatrix_x4(d, row) ldmatrix_x4_trans ldmatrix_x2 ldmatrix_x2_trans
+//   qsa::compute_capability() multiprocessor_count()    host functions: 90 for an H200
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -94,6 +97,40 @@ inline int compute_capability() {
          device_attribute(cudaDevAttrComputeCapabilityMinor);
 }
 inline int multiprocessor_count() { return device_attribute(cudaDevAttrMultiProcessorCount); }
+
+// --- warps ---
+// value + the value of the lane `step` above, or value alone where there is no such lane. All lanes call it.
+// The shuffle itself says which, in a predicate that no intrinsic gives.
+__device__ __forceinline__ uint32_t add_from_lane_above(uint32_t value, unsigned step) {
+  asm volatile(
+      "{.reg .u32 higher; .reg .pred exists; shfl.sync.down.b32 higher|exists, %0, %1, 0x1f, 0xffffffff; "
+      "@exists add.u32 %0, %0, higher;}"
+      : "+r"(value)
+      : "r"(step));
+  return value;
+}
+
+// --- registers ---
+// The value, which the compiler keeps in a register instead of making it anew at every use.
+__device__ __forceinline__ uint32_t in_register(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+// Words of shared memory that threads count in together. The compiler makes the address of shared memory anew
+// for every access, at three instructions where a cluster is possible; this holds it in a register.
+class SharedWords {
+ public:
+  // `words` are those from index `first` on.
+  __device__ __forceinline__ SharedWords(const uint32_t* words, uint32_t first)
+      : address_(in_register(static_cast<uint32_t>(__cvta_generic_to_shared(words)) - 4u * first)) {}
+  // Adds one to the word of that index, atomically.
+  __device__ __forceinline__ void increment(uint32_t index) const {
+    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address_ + 4u * index) : "memory");
+  }
+
+ private:
+  uint32_t address_;
+};
 
 // --- clusters; before compute capability 9 a CTA is a cluster of one ---
 __device__ __forceinline__ unsigned cluster_rank() {

@@ -1,5 +1,4 @@
-// Puts the indices that a selection kept, listed in any order, into ascending order: a counting sort by the
-// upper bits of the index, then a rank among the few that share them. Any indices below `count` are served.
+// Puts the indices that a selection kept, listed in any order, into ascending order, through a bitmap.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +31,21 @@ struct ListOutput {
 
   __device__ __forceinline__ void keep(uint32_t index) { list.index[atomicAdd(&list.kept, 1u)] = index; }
 
+  template <class Scores>
+  __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
+    keep_marked(scores, scores.marks_above(bar));
+  }
+
   // A warp claims the places of all it keeps at once: where many lanes keep something, one atomic addition
   // each costs more than counting first.
   template <class Scores>
-  __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    uint32_t own = 0;
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t) {
-      QSA_UNROLL
-      for (uint32_t e = 0; e < kVectorScores; ++e) {
-        own += score[e] > bar ? 1u : 0u;
-      }
-    });
-    uint32_t place = claim_places(own);
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      QSA_UNROLL
-      for (uint32_t e = 0; e < kVectorScores; ++e) {
-        if (score[e] > bar) {
-          list.index[place] = first_index + e;
-          ++place;
-        }
-      }
-    });
+  __device__ __forceinline__ void keep_marked(const Scores& scores, uint32_t marks) {
+    uint32_t place = claim_places(static_cast<uint32_t>(__popc(marks)));
+    QSA_ROLLED
+    while (marks != 0) {
+      list.index[place] = scores.index_of_mark(take_mark(marks));
+      ++place;
+    }
   }
 
   __device__ __forceinline__ void overlap() {}
@@ -77,57 +70,42 @@ struct ListOutput {
   }
 };
 
-// Bins run against the index, so that what stands before a bin lies in the bins above it.
-__device__ __forceinline__ uint32_t ascending_bin(uint32_t index, uint32_t shift) {
-  return kBins - 1u - (index >> shift);
-}
-
-// Calls place(rank, index) once for every listed index, by any thread; rank counts the listed indices below
-// it. Requires that list.kept indices, all below `count`, are listed, and that the bins are clear.
-template <int kThreads, class Place>
-__device__ QSA_PASS void place_ascending(KeptList& list, uint32_t count, Workspace& shared, Place place) {
-  constexpr uint32_t kOwnBins = kBins / kThreads;
-  const uint32_t shift = bin_shift(count - 1u);
-  __syncthreads();  // the list is complete before any of it is counted
-  const uint32_t kept = list.kept;
+// Sorts list.index into list.sorted. The bins become a bitmap of one word a thread, with no more bits than
+// the row needs, so that all threads have as many to look through; a row of more than 32 elements a thread
+// takes several turns. All indices are below `count`; the bins may hold anything.
+template <int kThreads>
+__device__ QSA_PASS void sort_ascending(KeptList& list, uint32_t count, Workspace& shared) {
+  constexpr int kMostShift = 5;
+  // 2^shift bits a word.
+  const int shift = min(32 - __clz(static_cast<int>((count - 1u) / kThreads)), kMostShift);
+  const uint32_t span = static_cast<uint32_t>(kThreads) << shift;
+  // Words run against the index, so that what stands before lies in the words above.
+  const uint32_t own_word = kThreads - 1u - threadIdx.x;
+  uint32_t sorted = 0;
   QSA_ROLLED
-  for (uint32_t i = threadIdx.x; i < kept; i += kThreads) {
-    atomicAdd(&shared.bins[ascending_bin(list.index[i], shift)], 1u);
-  }
-  __syncthreads();  // every index is counted before any bin is read
-  const uint32_t lowest_bin = threadIdx.x * kOwnBins;
-  uint32_t total = 0;
-  QSA_UNROLL
-  for (uint32_t i = 0; i < kOwnBins; ++i) {
-    total += shared.bins[lowest_bin + i];
-  }
-  uint32_t begin = sum_above<kThreads>(total, shared);
-  QSA_UNROLL
-  for (uint32_t i = kOwnBins; i-- > 0;) {
-    const uint32_t population = shared.bins[lowest_bin + i];
-    shared.bins[lowest_bin + i] = begin;
-    begin += population;
-  }
-  __syncthreads();  // every bin says where its indices begin before any of them is placed
-  QSA_ROLLED
-  for (uint32_t i = threadIdx.x; i < kept; i += kThreads) {
-    const uint32_t index = list.index[i];
-    list.sorted[atomicAdd(&shared.bins[ascending_bin(index, shift)], 1u)] = index;
-  }
-  __syncthreads();  // every bin says where its indices end, and they lie there, before they are ranked
-  QSA_ROLLED
-  for (uint32_t i = threadIdx.x; i < kept; i += kThreads) {
-    const uint32_t index = list.sorted[i];
-    const uint32_t bin = ascending_bin(index, shift);
-    const uint32_t bin_begin = bin == kBins - 1u ? 0u : shared.bins[bin + 1u];
-    const uint32_t bin_end = shared.bins[bin];
-    uint32_t rank = bin_begin;
+  for (uint32_t base = 0; base < count; base += span) {
+    shared.bins[threadIdx.x] = 0;
+    __syncthreads();  // the list is complete, and the bitmap clear, before any bit is set
+    const uint32_t kept = list.kept;
     QSA_ROLLED
-    for (uint32_t other = bin_begin; other < bin_end; ++other) {
-      rank += list.sorted[other] < index ? 1u : 0u;
+    for (uint32_t i = threadIdx.x; i < kept; i += kThreads) {
+      const uint32_t index = list.index[i] - base;
+      if (index < span) {
+        atomicOr(&shared.bins[kThreads - 1u - (index >> shift)], 1u << (index & ((1u << shift) - 1u)));
+      }
     }
-    place(rank, index);
+    __syncthreads();  // every bit is set before any is counted
+    uint32_t word = shared.bins[threadIdx.x];
+    uint32_t place = sorted + sum_above<kThreads>(static_cast<uint32_t>(__popc(word)), shared);
+    const uint32_t first = base + (own_word << shift);
+    QSA_ROLLED
+    for (; word != 0; word &= word - 1u) {
+      list.sorted[place] = first + static_cast<uint32_t>(__ffs(static_cast<int>(word))) - 1u;
+      ++place;
+    }
+    sorted += sum_all<kThreads>(shared);
   }
+  __syncthreads();  // all indices are in order before any is used
 }
 
 }  // namespace select

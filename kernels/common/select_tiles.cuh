@@ -30,6 +30,13 @@ namespace qsa {
 
 constexpr uint32_t kVectorScores = 4;
 
+// Takes one mark out of a set that has one.
+__device__ __forceinline__ uint32_t take_mark(uint32_t& marks) {
+  const uint32_t place = 31u - static_cast<uint32_t>(__clz(static_cast<int>(marks)));
+  marks ^= 1u << place;
+  return place;
+}
+
 // What a vector holds where the row has no score. It is finite and never above a score; that it is no member
 // of the row follows from its index, which is not below the row's count.
 constexpr float kNoScore = kLowestFinite;
@@ -70,6 +77,75 @@ class ScoreTiles {
     }
   }
 
+  // The index of a score of the tile held, from its place in the marks of marks_above().
+  __device__ __forceinline__ uint32_t index_of_mark(uint32_t place) const {
+    const uint32_t v = place / kVectorScores;
+    const uint32_t e = kVectorScores - 1u - place % kVectorScores;
+    return first_index_of(loaded_ * kTileVectors + v * kThreads + threadIdx.x) + e;
+  }
+
+  // Whether a vector lies in the row as a whole, given the index of its first element.
+  __device__ __forceinline__ bool is_whole(uint32_t first_index) const {
+    return first_index < count_ && count_ - first_index >= kVectorScores;
+  }
+
+  // Marks of the scores held whose index is below `end`, as marks_above() places them.
+  __device__ __forceinline__ uint32_t marks_before(uint32_t end) const {
+    uint32_t marks = 0;
+    QSA_ROLLED
+    for (uint32_t v = 0; v < static_cast<uint32_t>(kVectors); ++v) {
+      const int32_t first = static_cast<int32_t>(index_of_mark(kVectorScores * v + kVectorScores - 1u));
+      const int32_t before = min(max(static_cast<int32_t>(end) - first, 0), 4);
+      marks |= (0xf0u >> before & 0xfu) << (kVectorScores * v);
+    }
+    return marks;
+  }
+
+  // Marks of the scores held that are above `bar`, which is not -0.0. Element e of vector v has bit
+  // 4 * v + 3 - e. The sign of bar - score tells: a subtraction and a funnel shift a score are half the
+  // integer work of a comparison whose predicate becomes a bit.
+  __device__ __forceinline__ uint32_t marks_above(float bar) const {
+    static_assert(kVectors * kVectorScores <= 32, "a bit a score");
+    uint32_t marks = 0;
+    QSA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      if (vector_of(loaded_, v) < vectors_) {
+        uint32_t four = 0;
+        QSA_UNROLL
+        for (uint32_t e = 0; e < kVectorScores; ++e) {
+          four = __funnelshift_l(__float_as_uint(__fsub_rn(bar, held_[v][e])), four, 1);
+        }
+        marks |= four << (static_cast<uint32_t>(v) * kVectorScores);
+      }
+    }
+    return marks;
+  }
+
+  // The score of a mark. Choosing among few registers is faster than the first cache, among many it isn't.
+  __device__ __forceinline__ float score_of_mark(uint32_t place) const {
+    if (kVectors > 2) {
+      return __ldg(scores_ + index_of_mark(place));
+    }
+    float score = 0.0f;
+    QSA_UNROLL
+    for (uint32_t v = 0; v < static_cast<uint32_t>(kVectors); ++v) {
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        score = place == kVectorScores * v + kVectorScores - 1u - e ? held_[v][e] : score;
+      }
+    }
+    return score;
+  }
+
+  // Calls visit(score[4], index of score[0]) for every vector held, whether the row has it or not.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_place(Visit visit) const {
+    QSA_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      visit(held_[v], first_index_of(vector_of(loaded_, v)));
+    }
+  }
+
   // As for_each_vector(), for the vectors of the tile that is held.
   template <class Visit>
   __device__ __forceinline__ void for_each_held(Visit visit) const {
@@ -88,14 +164,20 @@ class ScoreTiles {
 
   // All reads of a tile are under way before the first is waited for.
   __device__ __forceinline__ void load(uint32_t tile) {
+    loaded_ = tile;
+    if (lead_ == 0 && kVectorScores * kTileVectors <= count_ - kVectorScores * kTileVectors * tile) {
+      // The whole tile lies in the row, as most do: nothing to test for each vector.
+      const float4* const at = reinterpret_cast<const float4*>(scores_) + vector_of(tile, 0);
+      QSA_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        hold(v, __ldg(at + v * kThreads));
+      }
+      return;
+    }
     QSA_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const uint32_t vector = vector_of(tile, v);
-      if (vector < vectors_) {
-        load_vector(vector, held_[v]);
-      }
+      load_vector(vector_of(tile, v), v);
     }
-    loaded_ = tile;
   }
 
   // Consecutive threads hold consecutive vectors.
@@ -108,23 +190,25 @@ class ScoreTiles {
     return vector * kVectorScores - lead_;
   }
 
-  __device__ __forceinline__ void load_vector(uint32_t vector, float (&into)[kVectorScores]) const {
+  __device__ __forceinline__ void load_vector(uint32_t vector, int v) {
     const uint32_t first = first_index_of(vector);
-    const bool inside = first < count_ && count_ - first >= kVectorScores;
-    // Signed, so that the four scores are addressed from one register.
-    const float* const at = scores_ + static_cast<int32_t>(first);
-    if (inside) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(at));
-      into[0] = four.x;
-      into[1] = four.y;
-      into[2] = four.z;
-      into[3] = four.w;
+    if (is_whole(first)) {
+      // Signed, so that the four scores are addressed from one register.
+      hold(v, __ldg(reinterpret_cast<const float4*>(scores_ + static_cast<int32_t>(first))));
     } else {
       QSA_UNROLL
       for (uint32_t e = 0; e < kVectorScores; ++e) {
-        into[e] = first + e < count_ ? __ldg(at + e) : kNoScore;
+        const uint32_t index = first + e;
+        held_[v][e] = index < count_ ? __ldg(scores_ + index) : kNoScore;
       }
     }
+  }
+
+  __device__ __forceinline__ void hold(int v, const float4& four) {
+    held_[v][0] = four.x;
+    held_[v][1] = four.y;
+    held_[v][2] = four.z;
+    held_[v][3] = four.w;
   }
 
   const float* scores_;

@@ -1,19 +1,7 @@
-// What a kernel's C entry returns. Zero is the only success; everything else launched nothing, or ended
-// early. Plain C, so that an engine's bindings can include it.
+// What a kernel's C entry returns: the public statuses, and those of the host emulation.
 #pragma once
 
-// The arguments were refused before anything was launched.
-#define QSA_OK 0
-#define QSA_NULL_POINTER 1
-#define QSA_BAD_EXTENT 2  // negative, zero where zero is refused, or beyond what the kernel serves
-#define QSA_BAD_BUDGET 3
-#define QSA_BAD_STRIDE 4
-#define QSA_BAD_ROTARY 5
-#define QSA_BAD_EPS 6
-
-// The launch itself.
-#define QSA_LAUNCH_FAILED 7  // the CUDA runtime refused the launch
-#define QSA_UNSUPPORTED 8    // this device cannot run the kernel
+#include "include/qsa.h"
 
 // Host emulation only: a GPU would have lost its context, hung, or refused the launch.
 #define QSA_HOST_TRAPPED 100

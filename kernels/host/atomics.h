@@ -105,3 +105,18 @@ QSA_HOST_ATOMIC(atomicAdd, double, old + value)
 #undef QSA_HOST_ATOMIC
 #undef QSA_HOST_ATOMICS
 #undef QSA_HOST_ATOMIC_EXCHANGE
+
+namespace qsa {
+
+// Words that threads count in together, those from index `first` on.
+class SharedWords {
+ public:
+  QSA_HOST_INLINE SharedWords(uint32_t* words, uint32_t first) : words_(words), first_(first) {}
+  QSA_HOST_INLINE void increment(uint32_t index) const { atomicAdd(words_ + (index - first_), 1u); }
+
+ private:
+  uint32_t* words_;
+  uint32_t first_;
+};
+
+}  // namespace qsa

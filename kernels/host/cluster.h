@@ -69,6 +69,13 @@ QSA_HOST_INLINE void ldmatrix_x2_trans(uint32_t* d, const void* row,
   host::load_matrix(site, d, row, 2, true);
 }
 
+QSA_HOST_INLINE uint32_t in_register(uint32_t value) { return value; }
+
+inline uint32_t add_from_lane_above(uint32_t value, unsigned step) {
+  const uint32_t higher = __shfl_down_sync(0xffffffffu, value, static_cast<int>(step));
+  return threadIdx.x % 32 + step < 32 ? value + higher : value;
+}
+
 QSA_HOST_INLINE int compute_capability() { return host::compute_capability(); }
 QSA_HOST_INLINE int multiprocessor_count() { return host::multiprocessor_count(); }
 

@@ -1,5 +1,5 @@
-// One row of the token mask, [tokens] u8, as a CTA writes it: zeros while it waits for scores and counts
-// them, then ones over them.
+// One row of the token mask, or the part of it that is one CTA's, [tokens] u8, as that CTA writes it: zeros
+// while it waits for scores and counts them, then ones over them.
 //
 // [select.every-byte-written] The row is cut at 16-byte boundaries of global memory. Thread t writes chunks
 // t, t + kThreads, .. and byte t of what lies before the first boundary and after the last. So the zeros take
@@ -38,15 +38,31 @@ class MaskRow {
 
   // What follows up to finish_overlap() is the engine's Output; an element is a block of four tokens.
   // Few blocks are kept one by one, so bytes, which serve every alignment, are as good as words.
-  __device__ __forceinline__ void keep(uint32_t block) { set_bytes(static_cast<int32_t>(block)); }
+  __device__ __forceinline__ void keep(uint32_t block) {
+    if (has_whole_words()) {
+      set_word(static_cast<int32_t>(block));
+    } else {
+      set_bytes(static_cast<int32_t>(block));
+    }
+  }
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (has_whole_words()) {
-      for_each_above(scores, bar, [&](int32_t block) { set_word(block); });
-    } else {
-      for_each_above(scores, bar, [&](int32_t block) { set_bytes(block); });
+    if (!has_whole_words()) {
+      keep_marked(scores.marks_above(bar), scores);
+      return;
     }
+    // A comparison and a store under its predicate for every score: no branch.
+    const uint32_t ones = in_register(kFourOnes);
+    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
+      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        if (score[e] > bar) {
+          words[e] = ones;
+        }
+      }
+    });
   }
 
   // Clears one more chunk. One SM stores about 33 bytes a clock, so 64 KB of zeros last longer than the
@@ -83,28 +99,24 @@ class MaskRow {
     write_ends(ones);
   }
 
-  // Sets `count` tokens from `first` on.
+  // Sets those of the `count` < 4 tokens from `first` on that lie in this part of the row.
   __device__ __forceinline__ void set(int32_t first, int32_t count) {
-    QSA_ROLLED
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kThreads) {
-      row_[first + i] = 1;
+    const int32_t i = static_cast<int32_t>(threadIdx.x);
+    const int32_t token = first + i;
+    if (i < count && token >= 0 && token < tokens_) {
+      row_[token] = 1;
     }
   }
 
  private:
   static constexpr int32_t kChunk = 16;
 
-  // A comparison and a store under its predicate for every score: no branch.
-  template <class Scores, class Set>
-  __device__ __forceinline__ void for_each_above(const Scores& scores, float bar, Set set) {
-    scores.for_each_held([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      QSA_UNROLL
-      for (int32_t e = 0; e < static_cast<int32_t>(kVectorScores); ++e) {
-        if (score[e] > bar) {
-          set(static_cast<int32_t>(first_index) + e);
-        }
-      }
-    });
+  template <class Scores>
+  __device__ __forceinline__ void keep_marked(uint32_t marks, const Scores& scores) {
+    QSA_ROLLED
+    while (marks != 0) {
+      set_bytes(static_cast<int32_t>(scores.index_of_mark(take_mark(marks))));
+    }
   }
 
   // Whether the four bytes of every block are one aligned word.

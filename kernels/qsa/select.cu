@@ -31,118 +31,89 @@
 //            nothing                                                        [select.prefix-only]
 //            Offsets into scores, mask and ids are 64-bit                   [select.offsets-64-bit]
 // Numerics   comparisons only, so every launch shape gives the same bits    [select.deterministic]
-// Launch     a CTA a row. The shape follows the capacities (tokens, row_count); the time of a row follows its
+// Launch     a CTA a row, or a cluster of CTAs where rows are few and long and the device has clusters. The
+//            shape follows the capacities (tokens, row_count) and the device; the time of a row follows its
 //            own position, apart from the zeros that `tokens` asks for      [select.capacity-and-length]
 //            A row may be longer than a CTA's registers hold                [select.long-rows]
 //            A row of at most budget / 4 blocks is written without a search [select.all-kept]
-// Scratch    static shared memory only: 9.4 KiB, with ids 13.4 KiB.
+// Scratch    static shared memory only: 9.7 KiB a CTA and with ids 13.7, in a cluster of eight 18.8 and 22.8.
 // Not for    more than one sequence a call.
 
 #include "common/portability.cuh"
 #include "common/select_ascending.cuh"
+#include "common/select_cluster.cuh"
 #include "common/select_engine.cuh"
 #include "common/select_tiles.cuh"
 #include "common/status.h"
 #include "qsa/mask_row.cuh"
+#include "qsa/select_row.cuh"
 
 namespace qsa {
 namespace {
 
-constexpr int64_t kMostBudget = 2048;
-static_assert(kMostBudget / kBlockTokens == select::kMostKept, "a row's kept blocks fit the list");
-
-struct SelectInputs {
-  const float* scores;
-  const int32_t* rows;
-  const int32_t* live_rows;
-  int32_t row_count;
-  int32_t tokens;
-  int64_t score_cols;
-  uint32_t budget_blocks;
-};
-
-// What a position fixes about its row.
-struct RowPlan {
-  uint32_t blocks;
-  uint32_t keep;
-  int32_t tail_begin;
-  int32_t tail;         // tokens
-  int32_t kept_tokens;  // of the kept blocks and the tail
-};
-
-// [select.row-range-traps]
-__device__ __forceinline__ void trap_if_out_of_range(int32_t position, int32_t tokens) {
-  if (position < 0 || position >= tokens) {
-    QSA_TRAP("a row's position is outside 0 .. tokens - 1");
+// Tells the cluster that this CTA's shared memory is ready; whoever writes to another CTA's waits first.
+template <int kCtas>
+__device__ __forceinline__ void arrive_ready() {
+  if constexpr (kCtas > 1) {
+    cluster_arrive();
+  }
+}
+template <int kCtas>
+__device__ __forceinline__ void wait_ready() {
+  if constexpr (kCtas > 1) {
+    cluster_wait();
   }
 }
 
-__device__ __forceinline__ RowPlan plan_row(int32_t position, const SelectInputs& inputs) {
-  const uint32_t visible = static_cast<uint32_t>(position) + 1u;
-  RowPlan plan;
-  plan.blocks = visible / kBlockTokens;
-  plan.keep = min(inputs.budget_blocks, plan.blocks);
-  plan.tail_begin = static_cast<int32_t>(kBlockTokens * plan.blocks);
-  plan.tail = static_cast<int32_t>(visible % kBlockTokens);
-  plan.kept_tokens = static_cast<int32_t>(kBlockTokens * plan.keep) + plan.tail;
-  return plan;
-}
-
-// [select.live-rows] Tested before anything else of the row is read.
-__device__ __forceinline__ bool is_padding(int64_t row, const SelectInputs& inputs) {
-  return inputs.live_rows != nullptr && row >= __ldg(inputs.live_rows);
-}
-
-// [select.non-finite-traps] for a row within the budget, whose scores nothing else looks at.
-template <int kThreads>
-__device__ __forceinline__ void trap_if_not_finite(const float* scores, uint32_t count) {
-  constexpr uint32_t kReads = (select::kMostKept + kThreads - 1) / kThreads;
-  float probe = 0.0f;
-  QSA_UNROLL
-  for (uint32_t i = 0; i < kReads; ++i) {
-    const uint32_t index = i * kThreads + threadIdx.x;
-    if (index < count) {
-      probe = finite_probe(__ldg(scores + index), probe);
-    }
-  }
-  if (met_non_finite(probe)) {
-    QSA_TRAP("a score inside the row's prefix is not finite");
-  }
-}
-
-// [select.all-kept] A row within the budget keeps everything: nothing to compare, only to check.
-__device__ __forceinline__ bool is_all_kept(const RowPlan& plan, const SelectInputs& inputs) {
-  return plan.blocks <= inputs.budget_blocks;
-}
-
-template <int kThreads, int kVectors>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
+template <int kThreads, int kVectors, int kCtas>
+__global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  const int64_t row = blockIdx.x;
-  MaskRow<kThreads> output(mask + row * inputs.tokens, inputs.tokens);
-  if (is_padding(row, inputs)) {
+  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
+  const int64_t row = blockIdx.x / kCtas;
+  const bool is_live = !is_padding(row, inputs);
+  const int32_t position = position_of(row, is_live, inputs);
+  const Part part = part_of<kCtas>(inputs);
+  MaskRow<kThreads> output(mask + row * inputs.tokens + part.first_token, part.tokens);
+  if (!is_live) {
     output.write(0);
     return;
   }
-  const int32_t position = __ldg(inputs.rows + row);
   // What needs no position fills the wait for it.
   select::prepare<kThreads>(*workspace);
+  select::clear_lists<kThreads>(*lists);
+  arrive_ready<kCtas>();
   output.clear_ends();
   output.overlap();
-  __syncthreads();  // the bins and counters are zero before anything is counted
+  __syncthreads();  // the bins, counters and lists are clear before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  const float* const row_scores = inputs.scores + row * inputs.score_cols;
+  const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
+  const uint32_t blocks = blocks_in_part(plan, part, inputs);
   if (is_all_kept(plan, inputs)) {
-    trap_if_not_finite<kThreads>(row_scores, plan.blocks);
-    output.write(plan.kept_tokens);
+    wait_ready<kCtas>();
+    trap_if_not_finite<kThreads>(scores_of_part, blocks,
+                                 [&] { output.write(plan.kept_tokens - part.first_token); });
     return;
   }
-  ScoreTiles<kThreads, kVectors> scores(row_scores, plan.blocks);
-  select::select_first<kThreads>(scores, plan.keep, *workspace, output);
+  ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
+  if (is_held_by_one<kCtas>(plan, inputs)) {
+    wait_ready<kCtas>();
+    if (part.rank == 0) {
+      select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
+      select::select_first(team, scores, plan.keep, output);
+    } else {
+      output.finish_overlap();
+      __syncthreads();  // the zeros are written before the tail
+    }
+  } else if constexpr (kCtas > 1) {
+    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
+                                              part.rank,  part.first_block, blocks};
+    select::select_first(team, scores, plan.keep, output);
+  }
   // The engine's barriers stand between the zeros and these ones.
-  output.set(plan.tail_begin, plan.tail);
+  output.set(plan.tail_begin - part.first_token, plan.tail);
 }
 
 // Writes ids[begin + i] = first + i.
@@ -168,52 +139,137 @@ __device__ __forceinline__ void write_count(int32_t* counts, int64_t row, int32_
   }
 }
 
-template <int kThreads, int kVectors>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
+// The kept blocks of this CTA, as tokens in ascending order behind the `before` blocks of the CTAs below.
+template <int kThreads>
+__device__ __forceinline__ void write_kept(int32_t* row_ids, const select::KeptList& kept, uint32_t before,
+                                           uint32_t first_block) {
+  int32_t* const ids = row_ids + kBlockTokens * before;
+  const uint32_t tokens = kBlockTokens * kept.kept;
+  QSA_ROLLED
+  for (uint32_t i = threadIdx.x; i < tokens; i += kThreads) {
+    const uint32_t block = first_block + kept.sorted[i / kBlockTokens];
+    ids[i] = static_cast<int32_t>(kBlockTokens * block + i % kBlockTokens);
+  }
+}
+
+template <int kThreads, int kVectors, int kCtas>
+__global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
   QSA_SHARED(select::Workspace, workspace, 1);
+  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   QSA_SHARED(select::KeptList, kept, 1);
-  const int64_t row = blockIdx.x;
+  const int64_t row = blockIdx.x / kCtas;
+  const bool is_live = !is_padding(row, inputs);
+  const int32_t position = position_of(row, is_live, inputs);
+  const Part part = part_of<kCtas>(inputs);
   const int32_t width = static_cast<int32_t>(kBlockTokens * inputs.budget_blocks + kBlockTokens - 1);
   int32_t* const row_ids = ids + row * width;
-  if (is_padding(row, inputs)) {
-    write_padding<kThreads>(row_ids, 0, width);
+  if (!is_live) {
+    if (part.rank == 0) {
+      write_padding<kThreads>(row_ids, 0, width);
+      write_count(counts, row, 0);
+    }
+    return;
+  }
+  select::prepare<kThreads>(*workspace);
+  select::clear_lists<kThreads>(*lists);
+  select::prepare_list(*kept);
+  arrive_ready<kCtas>();
+  __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  trap_if_out_of_range(position, inputs.tokens);
+  const RowPlan plan = plan_row(position, inputs);
+  // One CTA writes a list that needs no search, wherever the row's blocks lie.
+  const bool is_alone = is_held_by_one<kCtas>(plan, inputs) || is_all_kept(plan, inputs);
+  if (is_alone) {
+    wait_ready<kCtas>();
+    if (part.rank > 0) {
+      return;
+    }
+  }
+  const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
+  if (part.rank == 0) {
+    write_padding<kThreads>(row_ids, plan.kept_tokens, width);
+    write_count(counts, row, plan.kept_tokens);
+    write_run<kThreads>(row_ids, plan.kept_tokens - plan.tail, plan.tail_begin, plan.tail);
+  }
+  if (is_all_kept(plan, inputs)) {
+    trap_if_not_finite<kThreads>(scores_of_part, plan.blocks,
+                                 [&] { write_run<kThreads>(row_ids, 0, 0, plan.kept_tokens - plan.tail); });
+    return;
+  }
+  const uint32_t blocks = blocks_in_part(plan, part, inputs);
+  ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
+  select::ListOutput output{*kept};
+  uint32_t before = 0;
+  if (is_alone) {
+    select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
+    select::select_first(team, scores, plan.keep, output);
+  } else if constexpr (kCtas > 1) {
+    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
+                                              part.rank,  part.first_block, blocks};
+    select::select_first(team, scores, plan.keep, output);
+    __syncthreads();  // everything is kept before it is counted
+    before = team.kept_before(kept->kept);
+  }
+  if (blocks > 0) {
+    select::sort_ascending<kThreads>(*kept, blocks, *workspace);
+    write_kept<kThreads>(row_ids, *kept, before, part.first_block);
+  }
+}
+
+// Capacities that no row can outgrow its budget in: nothing to search, so nothing of the search is loaded.
+constexpr int kShortThreads = 128;
+
+__global__ void __launch_bounds__(kShortThreads)
+    short_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
+  const int64_t row = blockIdx.x;
+  const bool is_live = !is_padding(row, inputs);
+  const int32_t position = position_of(row, is_live, inputs);
+  MaskRow<kShortThreads> output(mask + row * inputs.tokens, inputs.tokens);
+  if (!is_live) {
+    output.write(0);
+    return;
+  }
+  trap_if_out_of_range(position, inputs.tokens);
+  const RowPlan plan = plan_row(position, inputs);
+  trap_if_not_finite<kShortThreads>(inputs.scores + row * inputs.score_cols, plan.blocks,
+                                    [&] { output.write(plan.kept_tokens); });
+}
+
+__global__ void __launch_bounds__(kShortThreads)
+    short_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
+  const int64_t row = blockIdx.x;
+  const bool is_live = !is_padding(row, inputs);
+  const int32_t position = position_of(row, is_live, inputs);
+  const int32_t width = static_cast<int32_t>(kBlockTokens * inputs.budget_blocks + kBlockTokens - 1);
+  int32_t* const row_ids = ids + row * width;
+  if (!is_live) {
+    write_padding<kShortThreads>(row_ids, 0, width);
     write_count(counts, row, 0);
     return;
   }
-  const int32_t position = __ldg(inputs.rows + row);
-  select::prepare<kThreads>(*workspace);
-  select::prepare_list(*kept);
-  __syncthreads();  // the bins and counters are zero before anything is counted
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  const float* const row_scores = inputs.scores + row * inputs.score_cols;
-  write_padding<kThreads>(row_ids, plan.kept_tokens, width);
-  write_count(counts, row, plan.kept_tokens);
-  if (is_all_kept(plan, inputs)) {
-    trap_if_not_finite<kThreads>(row_scores, plan.blocks);
-    write_run<kThreads>(row_ids, 0, 0, plan.kept_tokens);
-    return;
-  }
-  ScoreTiles<kThreads, kVectors> scores(row_scores, plan.blocks);
-  select::ListOutput output{*kept};
-  select::select_first<kThreads>(scores, plan.keep, *workspace, output);
-  select::place_ascending<kThreads>(*kept, plan.blocks, *workspace, [&](uint32_t rank, uint32_t block) {
-    for (uint32_t token = 0; token < kBlockTokens; ++token) {
-      row_ids[kBlockTokens * rank + token] = static_cast<int32_t>(kBlockTokens * block + token);
-    }
+  trap_if_not_finite<kShortThreads>(inputs.scores + row * inputs.score_cols, plan.blocks, [&] {
+    write_run<kShortThreads>(row_ids, 0, 0, plan.kept_tokens);
+    write_padding<kShortThreads>(row_ids, plan.kept_tokens, width);
+    write_count(counts, row, plan.kept_tokens);
   });
-  write_run<kThreads>(row_ids, plan.kept_tokens - plan.tail, plan.tail_begin, plan.tail);
 }
 
 struct MaskLaunch {
   uint8_t* mask;
 
-  template <int kThreads, int kVectors>
-  int32_t run(const SelectInputs& inputs, void* stream) const {
-    constexpr auto* kernel = select_mask_kernel<kThreads, kVectors>;
+  int32_t run_short(const SelectInputs& inputs, void* stream) const {
     const dim3 grid(static_cast<unsigned>(inputs.row_count));
-    return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, inputs, mask);
+    return QSA_LAUNCH(short_mask_kernel, grid, dim3(kShortThreads), 0, stream, inputs, mask);
+  }
+  template <int kThreads, int kVectors, int kCtas>
+  int32_t run(const SelectInputs& inputs, void* stream) const {
+    constexpr auto* kernel = select_mask_kernel<kThreads, kVectors, kCtas>;
+    const dim3 grid(static_cast<unsigned>(inputs.row_count) * kCtas);
+    return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, inputs, mask);
   }
 };
 
@@ -221,49 +277,88 @@ struct IdsLaunch {
   int32_t* ids;
   int32_t* counts;
 
-  template <int kThreads, int kVectors>
-  int32_t run(const SelectInputs& inputs, void* stream) const {
-    constexpr auto* kernel = select_ids_kernel<kThreads, kVectors>;
+  int32_t run_short(const SelectInputs& inputs, void* stream) const {
     const dim3 grid(static_cast<unsigned>(inputs.row_count));
-    return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, inputs, ids, counts);
+    return QSA_LAUNCH(short_ids_kernel, grid, dim3(kShortThreads), 0, stream, inputs, ids, counts);
+  }
+  template <int kThreads, int kVectors, int kCtas>
+  int32_t run(const SelectInputs& inputs, void* stream) const {
+    constexpr auto* kernel = select_ids_kernel<kThreads, kVectors, kCtas>;
+    const dim3 grid(static_cast<unsigned>(inputs.row_count) * kCtas);
+    return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, inputs, ids, counts);
   }
 };
 
-// The launch table: threads a CTA, and vectors of four scores a thread holds. Their product times four is the
-// longest row, in blocks, that is read once; longer rows are served by the same code, reading them again.
-// A build with QSA_SELECT_THREADS has one shape. The CPU build is one of these: its time is that of the
-// barriers, and every path is reached from 128 threads with four vectors (rows above 2,048 blocks are read
-// again).
-#if QSA_HOST
-#ifndef QSA_SELECT_THREADS
-#define QSA_SELECT_THREADS 128
+// Spreads every row over kCtas CTAs; their parts begin on 16-byte boundaries of the row.
+template <int kThreads, int kVectors, int kCtas, class Launch>
+int32_t spread(const Launch& launch, SelectInputs inputs, void* stream) {
+  const int64_t most_blocks = inputs.tokens / static_cast<int32_t>(kBlockTokens);
+  const int64_t vectors = (most_blocks + select::kPartUnit - 1) / select::kPartUnit;
+  inputs.part_blocks = static_cast<uint32_t>((vectors + kCtas - 1) / kCtas * select::kPartUnit);
+  return launch.template run<kThreads, kVectors, kCtas>(inputs, stream);
+}
+
+// The launch table: threads a CTA, vectors of four scores a thread holds, CTAs a row. Their product times
+// four is the longest row, in blocks, that is read once; longer rows are served by the same code, reading
+// them again. It is chosen by what is known when a launch is captured and never by a live length. A build
+// with QSA_SELECT_THREADS has one shape; it may name QSA_SELECT_VECTORS and QSA_SELECT_CTAS too.
+#ifndef QSA_SELECT_VECTORS
+#define QSA_SELECT_VECTORS 8
 #endif
-constexpr int kForcedVectors = 4;
-#elif defined(QSA_SELECT_THREADS)
-constexpr int kForcedVectors = 8;
+#ifndef QSA_SELECT_CTAS
+#define QSA_SELECT_CTAS 1
 #endif
 
 template <class Launch>
 int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stream) {
-#ifdef QSA_SELECT_THREADS
-  return launch.template run<QSA_SELECT_THREADS, kForcedVectors>(inputs, stream);
+  const int64_t most_blocks = inputs.tokens / static_cast<int32_t>(kBlockTokens);
+  if (most_blocks <= inputs.budget_blocks) {
+    return launch.run_short(inputs, stream);
+  }
+#if QSA_HOST
+  // Small CTAs, whose barriers cost little time, and every path of the table below: scores read again, chosen
+  // from registers or not, and clusters.
+  if (compute_capability() >= 90 && most_blocks > 1600 && inputs.row_count <= 2) {
+    return spread<128, 2, 4>(launch, inputs, stream);
+  }
+  return most_blocks <= 1024 ? spread<128, 2, 1>(launch, inputs, stream)
+                             : spread<128, 4, 1>(launch, inputs, stream);
+#elif defined(QSA_SELECT_THREADS)
+  return spread<QSA_SELECT_THREADS, QSA_SELECT_VECTORS, QSA_SELECT_CTAS>(launch, inputs, stream);
 #else
-  const int32_t most_blocks = inputs.tokens / static_cast<int32_t>(kBlockTokens);
+  const int64_t rows = inputs.row_count;
+  const bool has_clusters = compute_capability() >= 90;
+  // What follows was measured on one H200, in us, warm, with the mask written: blocks x rows, then threads,
+  // vectors, CTAs.
+  // 513 x 1: 256,1,1 2.18; 512,1,1 2.43.
   if (most_blocks <= 1024) {
-    return launch.template run<256, 1>(inputs, stream);
+    return spread<256, 1, 1>(launch, inputs, stream);
   }
+  // 2048 x 1: 512,1,1 2.50; 256,8,1 3.26.
   if (most_blocks <= 2048) {
-    return launch.template run<512, 1>(inputs, stream);
+    return spread<512, 1, 1>(launch, inputs, stream);
   }
-  // One CTA of 1,024 threads has the shortest row; with a row for every fourth multiprocessor or more, 512
-  // threads that hold twice as much lose nothing, and two such CTAs share a multiprocessor.
-  if (4 * static_cast<int64_t>(inputs.row_count) >= multiprocessor_count() && most_blocks <= 16384) {
-    return launch.template run<512, 8>(inputs, stream);
+  if (has_clusters && 8 * rows <= multiprocessor_count()) {
+    // 16384 x 1: 512,1,8 4.16; 512,2,4 4.45; 1024,4,1 4.98. 16384 x 8: 4.40; 4.51; 5.39.
+    if (most_blocks <= 16384) {
+      return spread<512, 1, 8>(launch, inputs, stream);
+    }
+    // 65536 x 1: 512,4,8 5.57; 1024,2,8 5.71; 512,2,16 5.86. Eight CTAs are what every device with clusters
+    // can launch.
+    if (most_blocks <= 65536) {
+      return spread<512, 4, 8>(launch, inputs, stream);
+    }
+    return spread<1024, 8, 8>(launch, inputs, stream);
   }
+  // 16384 x 64: 512,8,1 5.73; 1024,4,1 5.60; 512,4,2 5.97. 16384 x 2048: 78.2; 88.2.
   if (most_blocks <= 16384) {
-    return launch.template run<1024, 4>(inputs, stream);
+    return spread<512, 8, 1>(launch, inputs, stream);
   }
-  return launch.template run<1024, 8>(inputs, stream);
+  // 65536 x 64: 11.4.
+  if (has_clusters && 2 * rows <= multiprocessor_count()) {
+    return spread<1024, 8, 2>(launch, inputs, stream);
+  }
+  return spread<1024, 8, 1>(launch, inputs, stream);
 #endif
 }
 
@@ -304,6 +399,7 @@ SelectInputs inputs_of(const float* scores, const int32_t* rows, const int32_t* 
   inputs.tokens = static_cast<int32_t>(tokens);
   inputs.score_cols = score_cols;
   inputs.budget_blocks = static_cast<uint32_t>(budget / kBlockTokens);
+  inputs.part_blocks = 0;
   return inputs;
 }
 

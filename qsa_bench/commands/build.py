@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from qsa_bench import resources, resources_usage
+from qsa_bench import limits, peers, resources, resources_usage, sanitizer
 from qsa_bench.builder import Builder
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Build, Kernel, Usage
@@ -22,12 +24,33 @@ def run(request: BuildRequest, progress: Progress) -> StoredRun:
     A kernel that several stages use is built once.
     """
     kernels = {
-        kernel.name: kernel
-        for stage in select_stages(request.stages)
-        for kernel in stage.kernels
-        if request.target in kernel.targets
+        kernel.name: kernel for kernel in _kernels(request) if request.target in kernel.targets
     }
     wanted = [(kernel, mode) for kernel in kernels.values() for mode in _modes(request)]
+    # As a context, and begun first: it writes down how long the run took and how it ended.
+    with RunWriter.create(
+        request.results if request.resources else None,
+        "build",
+        request.argv,
+        request.target,
+        _device(request),
+        len(wanted),
+    ) as writer:
+        builds = _build(request, wanted, progress)
+        missing = {build.kernel: said for build in builds if (said := _lacking(build))}
+        builds = [build for build in builds if build.kernel not in missing]
+        failed = [build for build in builds if not build.ok]
+        writer.add_builds(builds)
+        if request.resources and not failed:
+            writer.add_usages(_usages(request, list(kernels.values())))
+        code = ExitCode.BASELINE_FAILED if failed else ExitCode.OK
+        notes = {"unavailable": missing} if missing else {}
+        return writer.finish(len(builds), len(builds) - len(failed), code, notes)
+
+
+def _build(
+    request: BuildRequest, wanted: list[tuple[Kernel, str]], progress: Progress
+) -> list[Build]:
     builder = Builder(resources.cache_root())
     progress.start(f"building for {request.target}", len(wanted))
 
@@ -46,20 +69,19 @@ def run(request: BuildRequest, progress: Progress) -> StoredRun:
     with ThreadPoolExecutor(request.jobs) as pool:
         builds = list(pool.map(one, wanted))
     progress.finish()
-    failed = [build for build in builds if not build.ok]
-    usages = _usages(request, list(kernels.values())) if request.resources and not failed else []
-    writer = RunWriter.create(
-        request.results if request.resources else None,
-        "build",
-        request.argv,
-        request.target,
-        _device(request),
-        len(wanted),
-    )
-    writer.add_builds(builds)
-    writer.add_usages(usages)
-    code = ExitCode.BASELINE_FAILED if failed else ExitCode.OK
-    return writer.finish(len(wanted), len(wanted) - len(failed), code)
+    return builds
+
+
+def _kernels(request: BuildRequest) -> Iterable[Kernel]:
+    if request.bench:
+        return (limits.KERNEL, sanitizer.FAULTS, *peers.KERNELS.values())
+    return (kernel for stage in select_stages(request.stages) for kernel in stage.kernels)
+
+
+def _lacking(build: Build) -> str:
+    """Return what a toolkit lacks that a kernel needs, as the kernel's own #error says; or ""."""
+    found = None if build.ok else re.search(r'#error "(this toolkit.*)"', build.log)
+    return found[1] if found else ""
 
 
 def _device(request: BuildRequest) -> str:

@@ -31,7 +31,7 @@ def run(request: DoctorRequest, _progress: Progress) -> Diagnosis:
         _tree("kernels", "*.cu", "kernel source"),
         _tree("mutations", "*.toml", "manifest"),
         _goldens(),
-        _writable("build cache", resources.cache_root(), "set XDG_CACHE_HOME to a writable folder"),
+        _cache(),
         _writable("results", request.results, "name a writable folder with -o"),
     )
     return Diagnosis(request.target, probes)
@@ -135,6 +135,14 @@ def _goldens() -> Probe:
     if not paths:
         return Probe("goldens", State.MISSING, "none", remedy)
     return Probe("goldens", State.OK, ", ".join(str(path) for path in paths))
+
+
+def _cache() -> Probe:
+    remedy = "set XDG_CACHE_HOME to a writable folder"
+    try:
+        return _writable("build cache", resources.cache_root(), remedy)
+    except QsaBenchError as error:
+        return Probe("build cache", State.MISSING, str(error), remedy)
 
 
 def _writable(name: str, folder: Path, remedy: str) -> Probe:

@@ -6,15 +6,16 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qsa_bench import baseline, foreign, headroom, resources
+from qsa_bench import against_host, baseline, foreign, headroom, resources, sanitizer
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.failures import save_failures
 from qsa_bench.goldens import Golden
-from qsa_bench.model import Mutant, Status, Verdict
-from qsa_bench.parity import Workload
+from qsa_bench.model import Mutant, Verdict
+from qsa_bench.parity import Seen, StageBuilds, Workload
 from qsa_bench.requests import GateRequest, Progress
+from qsa_bench.runner import HOST
 from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
@@ -27,7 +28,10 @@ def run(request: GateRequest, progress: Progress) -> StoredRun:
     own = foreign.asked(request.foreign, stages)
     if own is not None:
         stages = (foreign.stage_of(stages[0], own),)
-    selected = [(stage, _cases(stage, goldens.of(stage), request.case_globs)) for stage in stages]
+    selected = [
+        (stage, _cases(stage, goldens.of(stage), request.case_globs, request.target))
+        for stage in stages
+    ]
     selected = [(stage, cases) for stage, cases in selected if cases]
     asked = sum(len(cases) for _, cases in selected)
     if not asked:
@@ -56,6 +60,7 @@ def _gate(
 ) -> StoredRun:
     asked = sum(len(cases) for _, cases in selected)
     builder = Builder(resources.cache_root())
+    tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
     codes = [ExitCode.OK]
     done = 0
     notes: dict[str, Any] = {"coverage": {}, "golden": {}, "blind_cases": {}, "replay_commands": []}
@@ -82,10 +87,13 @@ def _gate(
                 if own is None
                 else foreign.blind_cases(workload.cases)
             )
-            writer.add_verdicts(seen.verdicts)
+            verdicts = [*seen.verdicts]
+            if request.target != HOST:
+                verdicts += _on_a_device(request, tools, builder, workload, builds, seen, progress)
+            writer.add_verdicts(verdicts)
             # A case that was given up, in one mode or both, proves nothing either way; it makes
             # the run incomplete.
-            given_up = {v.case for v in seen.verdicts if v.status is Status.NOT_RUN}
+            given_up = {v.case for v in verdicts if v.status.says_nothing}
             finished = {v.case for v in seen.verdicts} - given_up
             blind = [case for case in blind if case in finished]
             done += len(finished)
@@ -95,18 +103,53 @@ def _gate(
                 notes["headroom"] |= _headroom(stage, seen.verdicts)
             if blind:
                 codes.append(ExitCode.BLIND_GATE)
-            if seen.failures:
+            if any(not v.passed and not v.status.says_nothing for v in verdicts):
                 codes.append(ExitCode.GATE_FAILED)
-                if request.save_failures and writer.folder is not None:
-                    notes["replay_commands"] += save_failures(
-                        workload, builds, seen.failures, writer.folder / "failures"
-                    )
+            failures = [v for v in seen.failures if not v.status.says_nothing]
+            if failures and request.save_failures and writer.folder is not None:
+                notes["replay_commands"] += save_failures(
+                    workload, builds, failures, writer.folder / "failures"
+                )
     progress.finish()
     if own is not None:
         notes["library"] = own.described()
     if done != asked:
         codes.append(ExitCode.INCOMPLETE)
     return writer.finish(asked, done, combine(codes), notes)
+
+
+def _on_a_device(
+    request: GateRequest,
+    tools: sanitizer.Sanitizer,
+    builder: Builder,
+    workload: Workload,
+    builds: StageBuilds,
+    seen: Seen,
+    progress: Progress,
+) -> list[Verdict]:
+    """Return what only a device is asked: the gate once more after the traps, tools, emulation."""
+    name = workload.stage.name
+    verdicts: list[Verdict] = []
+    if workload.trapping:
+        progress.start(f"{name}: gating again after the traps", None)
+        again = baseline.gate_in_parallel(
+            workload,
+            builds,
+            request.jobs,
+            seen.limits,
+            cases=workload.ordinary,
+            phase="after traps",
+        )
+        verdicts += again.verdicts
+    if request.sanitizers:
+        progress.start(f"{name}: {', '.join(request.sanitizers)}", None)
+        verdicts += tools.examine(workload, builds, sanitizer.cases_of(workload))
+    if request.against_host:
+        progress.start(f"{name}: the emulation against the device", None)
+        verdicts += against_host.compare(
+            workload, builds, seen, builder, resources.tree_root(), request.seeds, request.jobs
+        )
+    return verdicts
 
 
 def _headroom(stage: Stage, verdicts: Sequence[Verdict]) -> Mapping[str, Any]:
@@ -124,10 +167,12 @@ def _advance(progress: Progress, count: int) -> None:
         progress.advance()
 
 
-def _cases(stage: Stage, golden: Golden | None, globs: Sequence[str]) -> list[Case]:
+def _cases(stage: Stage, golden: Golden | None, globs: Sequence[str], target: str) -> list[Case]:
+    """Return the stage's cases for a target: what another one runs alone was not asked for."""
     return [
         case
         for case in stage.cases(golden)
+        if target in case.targets
         if not globs or any(fnmatch.fnmatchcase(case.id, glob) for glob in globs)
     ]
 

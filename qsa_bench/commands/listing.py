@@ -50,6 +50,12 @@ def _golden(stage: Stage, path: Path | None) -> goldens.Golden | None:
     return goldens.load(path or goldens.committed(stage.golden_kind), stage.golden_kind)
 
 
+def _checks(request: ListRequest) -> _Rows:
+    for stage in select_stages(request.stages):
+        for name, sentence in checks.checks_on(stage, request.target).items():
+            yield (name, stage.name, sentence)
+
+
 def _named(which: Callable[[Stage], Mapping[str, str]]) -> Callable[[ListRequest], _Rows]:
     def rows(request: ListRequest) -> _Rows:
         for stage in select_stages(request.stages):
@@ -102,7 +108,7 @@ _LISTS: Mapping[str, tuple[tuple[str, ...], Callable[[ListRequest], _Rows]]] = {
     "stages": (("stage", "summary", "golden", "kernels"), _stages),
     "kernels": (("kernel", "source", "entries", "targets"), _kernels),
     "cases": (("case", "family", "clauses", "seed"), _cases),
-    "checks": (("check", "stage", "what it holds"), _named(checks.checks_of)),
+    "checks": (("check", "stage", "what it holds"), _checks),
     "clauses": (("clause", "stage", "what it says"), _named(lambda stage: stage.clauses)),
     "mutants": (("mutant", "expect", "proves", "killed by", "clause"), _mutants),
     "goldens": (("kind", "path", "bytes"), _goldens),

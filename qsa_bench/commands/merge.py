@@ -26,7 +26,7 @@ def run(request: MergeRequest, _progress: Progress) -> StoredRun:
     done = {result.mutant.id for result in results}
     never_run = merged.listed - len(done)
     notes = campaign_notes.conclude(
-        select_stages(names), results, merged.kills, never_run, merged.whole
+        select_stages(names), results, merged.kills, never_run, merged.whole, first.target
     )
     notes["merged"] = [shard.run.id for shard in shards]
     notes["timing"] = {

@@ -24,6 +24,7 @@ from qsa_bench import (
     patches,
     ray_executor,
     resources,
+    sanitizer,
     selection,
 )
 from qsa_bench.builder import Builder
@@ -37,6 +38,7 @@ from qsa_bench.parity import Seen, StageBuilds, Workload
 from qsa_bench.races import Races
 from qsa_bench.requests import Progress
 from qsa_bench.reuse import Outcomes
+from qsa_bench.runner import HOST
 from qsa_bench.selection import Chosen
 from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
@@ -159,7 +161,9 @@ def _mutate(
     left = sum(mutant.id not in done and not mutant.control for mutant in chosen.mutants)
     stages = [plan.stage for plan in plans]
     tally.notes.update(
-        campaign_notes.conclude(stages, tally.results, tally.kills, left, chosen.whole)
+        campaign_notes.conclude(
+            stages, tally.results, tally.kills, left, chosen.whole, request.target
+        )
     )
     return writer.finish(asked, len(tally.results), combine(tally.codes), tally.notes)
 
@@ -227,7 +231,7 @@ def _run_stage(
     progress: Progress,
 ) -> None:
     stage = plan.stage
-    builds = baseline.build_or_raise(builder, stage, request.target)
+    builds = baseline.build_or_raise(builder, stage, request.target, short=True)
     writer.add_builds(builds.all)
     writer.add_sources(_sources(plan.chosen, tally))
     begun = time.perf_counter()
@@ -308,7 +312,9 @@ def _gate_clean(
     progress.start(f"{stage.name}: gating the unmutated kernel, twice", None)
     clean = baseline.gate_in_parallel(workload, builds, request.jobs)
     writer.add_verdicts(clean.verdicts)
-    again = baseline.gate_in_parallel(workload, builds, request.jobs)
+    # A second trap shows nothing new of a device, and costs as many contexts as the first.
+    cases = workload.cases if request.target == HOST else workload.ordinary
+    again = baseline.gate_in_parallel(workload, builds, request.jobs, cases=cases)
     wavering = _wavering(clean, again)
     tally.notes["baseline"][stage.name] = {
         "failures": len(clean.failures) + len(again.failures),
@@ -317,7 +323,7 @@ def _gate_clean(
     if clean.failures or again.failures or wavering:
         tally.codes.append(ExitCode.BASELINE_FAILED)
         return None
-    blind = baseline.blind_cases(workload, plan.control, builder, clean.limits)
+    blind = baseline.blind_cases(workload, plan.control, builder, clean.limits, short=True)
     if blind:
         tally.notes.setdefault("blind_cases", {})[stage.name] = blind
         tally.codes.append(ExitCode.BLIND_GATE)
@@ -366,6 +372,7 @@ def _run_mutants(
     reuse: _Reuse,
 ) -> None:
     progress.start(f"{workload.stage.name}: mutants", len(left))
+    tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
 
     def one(mutant: Mutant) -> Trial | None:
         if workload.stopped.is_set() or tally.is_late():
@@ -374,7 +381,7 @@ def _run_mutants(
             made = trials.run(mutant)
         else:
             made = manifest_trials.run(
-                mutant, request.target, builder, builds, workload, clean.limits, races
+                mutant, builder, builds, workload, clean.limits, races, tools
             )
         # What was stopped half-way says nothing of the mutant.
         if workload.stopped.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -14,9 +15,9 @@ import numpy.typing as npt
 from qsa_bench import baseline, foreign, judge, mutants, program, resources, tensor_file
 from qsa_bench.builder import Builder
 from qsa_bench.captured import Captured
-from qsa_bench.errors import BuildError, UsageError
+from qsa_bench.errors import BuildError, NothingSelectedError, UsageError
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.model import DTYPES, Finding, Role, Status
+from qsa_bench.model import DTYPES, Finding, Mutant, Role, Status
 from qsa_bench.parity import PLAIN, StageBuilds, build_stage
 from qsa_bench.program import TRAP, Program
 from qsa_bench.requests import Progress, ReplayRequest, ReplayResult
@@ -31,10 +32,8 @@ _LIMIT_S = 600.0
 
 def run(request: ReplayRequest, progress: Progress) -> ReplayResult:
     """Replay one captured file; nothing is written when the file is bad or the kernel traps."""
-    if request.output is not None and request.output.exists() and not request.force:
-        raise UsageError(
-            f"writing {request.output}: it exists already; give another name or --force"
-        )
+    if request.output is not None:
+        _check_output(request.output, request)
     stage = load_stage(request.kernel)
     own = foreign.asked(request.foreign, (stage,))
     if own is not None:
@@ -57,15 +56,35 @@ def run(request: ReplayRequest, progress: Progress) -> ReplayResult:
         return _judge(request, case, built, seen, outputs, scratch)
 
 
+def _check_output(output: Path, request: ReplayRequest) -> None:
+    """Refuse an output that is there, is the input or is no file; before anything is run."""
+    if os.path.lexists(output) and not request.force:
+        raise UsageError(f"writing {output}: it exists already; give another name or --force")
+    if output.exists() and not output.is_file():
+        raise UsageError(f"writing {output}: it is no regular file; give a file's name")
+    if os.path.realpath(output) == os.path.realpath(request.inputs):
+        raise UsageError(f"writing {output}: it is the captured file; give another name")
+
+
+def _mutant(name: str, stage: Stage) -> Mutant:
+    """Return the one mutant of that id, or name without the stage."""
+    wanted = name if name.startswith(f"{stage.name}/") else f"{stage.name}/{name}"
+    found = [mutant for mutant in baseline.read_mutants(stage) if mutant.id == wanted]
+    if not found:
+        raise NothingSelectedError(
+            f"replaying mutant {wanted}: there is none of this id; "
+            f"see `qsa-bench list mutants --stage {stage.name}`"
+        )
+    return found[0]
+
+
 def _build(
     request: ReplayRequest, stage: Stage, stack: ExitStack
 ) -> tuple[StageBuilds, Sequence[Path]]:
     builder = Builder(resources.cache_root())
     root, python_path = resources.tree_root(), []
     if request.mutant is not None:
-        name = request.mutant
-        globs = [name if name.startswith(f"{stage.name}/") else f"{stage.name}/{name}"]
-        mutant = mutants.select(baseline.read_mutants(stage), globs)[0]
+        mutant = _mutant(request.mutant, stage)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-"))
         tree = mutants.apply(mutant, root, Path(scratch))
         root, python_path = tree.root, [tree.root] if tree.python else []
@@ -113,9 +132,7 @@ def _judge(
     outputs: Mapping[str, Array],
     scratch: Path,
 ) -> ReplayResult:
-    findings = judge.findings_of(
-        case, built, seen, lambda _: None, lambda *_: None, scratch, "replay"
-    )
+    findings = judge.findings_of(case, built, seen, judge.Memory(), scratch, "replay")
     trap = _trap(seen)
     if trap is not None:
         # A trap is never a pass here, also where the contract demands it: the engine that

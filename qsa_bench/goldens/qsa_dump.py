@@ -8,10 +8,6 @@ cos and sin are those of the reference's own rotary embedding.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qsa_bench import goldens, tensor_file
-from qsa_bench.errors import EnvironmentMissingError, GoldenError, UsageError
-from qsa_bench.goldens import Golden, qsa
+from qsa_bench.errors import GoldenError, UsageError
+from qsa_bench.goldens import Golden, qsa, reference
 from qsa_bench.goldens.qsa_inputs import (
     Input,
     read_hidden,
@@ -33,8 +29,6 @@ from qsa_bench.tensor_file import Array, TensorFile
 if TYPE_CHECKING:
     import torch
 
-# The release whose modelling code the contract was read from; another may compute another thing.
-TRANSFORMERS = "5.16.1"
 _MODELING = "transformers.models.qwen4_exp.modeling_qwen4_exp"
 _CONFIGURATION = "transformers.models.qwen4_exp.configuration_qwen4_exp"
 
@@ -76,7 +70,7 @@ def dump(
         raise UsageError(f"seed {seed} is negative")
     layer = seeded_weights(seed) if weights is None else read_weights(weights)
     states = seeded_hidden(seed) if hidden is None else read_hidden(hidden)
-    _require_reference()
+    reference.require(qsa.KIND)
     contents = _compute(layer, states, seed)
     goldens.verify_contents(contents, qsa.KIND, out)
     tensor_file.write(out, contents.tensors, contents.dtypes, contents.metadata)
@@ -124,35 +118,6 @@ def capture(
     return Capture(fused[0], tuple(scores), mask[0, 0])
 
 
-def _require_reference() -> None:
-    remedy = "install it with: pip install 'qsa-bench[reference]'"
-    for package, wanted in (("torch", None), ("transformers", TRANSFORMERS)):
-        needed = f"{package} {wanted}" if wanted else package
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            raise EnvironmentMissingError(
-                f"dumping a qsa golden needs {needed}, which is not installed; {remedy}"
-            ) from None
-        if wanted and found != wanted:
-            raise EnvironmentMissingError(
-                f"dumping a qsa golden needs {needed}, found {found}; {remedy}"
-            )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep the order of torch's sums, and so the file's bytes, from following the core count."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _compute(layer: dict[str, Input], states: tuple[Input, ...], seed: int) -> TensorFile:
     import torch
 
@@ -164,11 +129,11 @@ def _compute(layer: dict[str, Input], states: tuple[Input, ...], seed: int) -> T
     # Not cast to bfloat16: a loaded model keeps its inverse frequencies in float32 too.
     rotary = modeling.Qwen4ExpTextRotaryEmbedding(config)
     tensors: dict[str, Array] = {
-        "q_norm_weight": _bits(indexer.q_layernorm.weight),
-        "k_norm_weight": _bits(indexer.k_layernorm.weight),
+        "q_norm_weight": reference.bits(indexer.q_layernorm.weight),
+        "k_norm_weight": reference.bits(indexer.k_layernorm.weight),
     }
     dtypes = dict.fromkeys(tensors, "bf16")
-    with _one_thread():
+    with reference.one_thread():
         for index, (shape, state) in enumerate(zip(qsa.CASES, states, strict=True)):
             for name, (dtype, array) in _case(indexer, rotary, shape, _tensor(state)).items():
                 tensors[f"case{index}.{name}"], dtypes[f"case{index}.{name}"] = array, dtype
@@ -193,9 +158,9 @@ def _case(
             of_row = seen.scores[position - first_with_block].numpy()
             scores[row, : of_row.size] = of_row
     return {
-        "fused_qk": ("bf16", _bits(seen.fused_qk)),
-        "cos": ("bf16", _bits(cos[0])),
-        "sin": ("bf16", _bits(sin[0])),
+        "fused_qk": ("bf16", reference.bits(seen.fused_qk)),
+        "cos": ("bf16", reference.bits(cos[0])),
+        "sin": ("bf16", reference.bits(sin[0])),
         "rows": ("i32", shape.rows),
         "scores": ("f32", scores),
         "mask": ("u8", seen.mask[shape.first_row :].numpy().astype(np.uint8)),
@@ -206,17 +171,10 @@ def _case(
 def _metadata(
     config: Any, layer: dict[str, Input], states: tuple[Input, ...], seed: int
 ) -> dict[str, str]:
-    import torch
-
     # Read back from the reference's config, so that what it made of the values is what is named.
     text = qsa.config_text({key: getattr(config, key) for key in qsa.CONFIG})
-    cpu = torch.backends.cpu.get_cpu_capability()
     return {
-        "format_version": goldens.FORMAT_VERSION,
-        "transformers_version": importlib.metadata.version("transformers"),
-        "torch_version": str(torch.__version__),
-        "platform": f"{platform.system()}-{platform.machine()}-{cpu}",
-        "seed": str(seed),
+        **reference.provenance(seed),
         "config": text,
         "config_sha256": qsa.config_sha256(text),
         "weights": layer["index_qk_proj.weight"].origin,
@@ -232,10 +190,3 @@ def _tensor(value: Input) -> torch.Tensor:
     if value.dtype == "bf16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array).to(torch.bfloat16)
-
-
-def _bits(tensor: torch.Tensor) -> Array:
-    """Return a bfloat16 tensor's bits as uint16."""
-    import torch
-
-    return tensor.detach().contiguous().view(torch.int16).numpy().view(np.uint16)

@@ -166,7 +166,7 @@ def _case(
     )
 
 
-def _single(
+def single_row(
     family: str,
     generator: str,
     blocks: int,
@@ -180,7 +180,10 @@ def _single(
     schedules: str = EVERY_SCHEDULE,
     compute_capability: int | None = None,
 ) -> Case:
-    """Return a case of one row of `blocks` scores from a generator of `families`."""
+    """Return a case of one row of `blocks` scores from a generator of `families`.
+
+    `capacity` in tokens; by default the row fills the launch.
+    """
     label = f"{generator}-{blocks}-budget{budget}"
     if capacity is not None:
         label += f"-capacity{capacity}"
@@ -211,11 +214,11 @@ def _distributions() -> Iterator[Case]:
     for name in families.SCORE_ROWS:
         orders = EVERY_SCHEDULE if name in every else FEW_SCHEDULES
         extra = ("zeros-equal",) if name in ("signed-zeros", "zero-plateau", "sparse") else ()
-        yield _single("distribution", name, 61, (*clauses, *extra), budget=64, schedules=orders)
+        yield single_row("distribution", name, 61, (*clauses, *extra), budget=64, schedules=orders)
         few = FEW_SCHEDULES if name in every else ONE_SCHEDULE
-        yield _single("distribution", name, 546, (*clauses, *extra), schedules=few)
+        yield single_row("distribution", name, 546, (*clauses, *extra), schedules=few)
     for name in ("equal", "low-byte", "one-half-bin", "plateau-at-cut", "random-bits", "ramp-up"):
-        yield _single("distribution", name, 1030, clauses, schedules=ONE_SCHEDULE)
+        yield single_row("distribution", name, 1030, clauses, schedules=ONE_SCHEDULE)
 
 
 def _overflow() -> Iterator[Case]:
@@ -223,10 +226,10 @@ def _overflow() -> Iterator[Case]:
     clauses = ("any-distribution", "score-order")
     for name in ("one-half-bin", "crowded-bin", "low-byte", "equal"):
         for blocks in (2049, 3709, 4097, 4139):
-            yield _single("overflow", name, blocks, clauses, schedules=ONE_SCHEDULE)
+            yield single_row("overflow", name, blocks, clauses, schedules=ONE_SCHEDULE)
     for name in ("one-half-bin", "zero-plateau", "fine-steps"):
-        yield _single("overflow", name, 16385, clauses, schedules=ONE_SCHEDULE)
-    yield _single("overflow", "ramp-up", 16448, clauses, schedules=ONE_SCHEDULE)
+        yield single_row("overflow", name, 16385, clauses, schedules=ONE_SCHEDULE)
+    yield single_row("overflow", "ramp-up", 16448, clauses, schedules=ONE_SCHEDULE)
 
 
 def _budget_edge() -> Iterator[Case]:
@@ -237,13 +240,13 @@ def _budget_edge() -> Iterator[Case]:
             if blocks >= 0:
                 clauses = ("budget", "all-kept", "tail")
                 orders = FEW_SCHEDULES if budget in (16, BUDGET) else ONE_SCHEDULE
-                yield _single(
+                yield single_row(
                     "budget-edge", "relu4", blocks, clauses, budget=budget, schedules=orders
                 )
 
     # One kept block among more ties than one pass over the indices tells apart.
     for name in ("equal", "signed-zeros"):
-        yield _single("budget-edge", name, 4097, ("budget",), budget=4, schedules=ONE_SCHEDULE)
+        yield single_row("budget-edge", name, 4097, ("budget",), budget=4, schedules=ONE_SCHEDULE)
 
 
 def _positions() -> Iterator[Case]:
@@ -267,7 +270,7 @@ def _positions() -> Iterator[Case]:
         )
 
 
-def _ragged(
+def ragged_rows(
     label: str,
     positions: Sequence[int],
     clauses: Sequence[str],
@@ -282,6 +285,11 @@ def _ragged(
     garbage_row: int | None = None,
     schedules: str = EVERY_SCHEDULE,
 ) -> Case:
+    """Return a case of rows at `positions`; with `live_rows`, those past it are padding.
+
+    A padding row's position is `garbage_row` if that is given.
+    """
+
     def make() -> Launch:
         prefixes = []
         for position in positions:
@@ -302,11 +310,11 @@ def _ragged(
 
 def _batches() -> Iterator[Case]:
     positions = (99, 3, 250, 0, 64, 63, 65, 1, 2, 127, 250, 17)
-    yield _ragged(
+    yield ragged_rows(
         "mixed-lengths", positions, ("ragged-rows", "tail"), tokens=256, score_cols=64, budget=64
     )
     for alone, position in enumerate(positions[:4]):
-        yield _ragged(
+        yield ragged_rows(
             f"alone-{alone}",
             (position,),
             ("ragged-rows",),
@@ -314,7 +322,7 @@ def _batches() -> Iterator[Case]:
             score_cols=64,
             budget=64,
         )
-    yield _ragged(
+    yield ragged_rows(
         "odd-stride",
         (260, 263, 259, 255),
         ("score-stride", "ragged-rows"),
@@ -323,7 +331,7 @@ def _batches() -> Iterator[Case]:
         budget=64,
         spare=5,
     )
-    yield _ragged(
+    yield ragged_rows(
         "spare-capacity",
         (511, 700, 703, 12),
         ("prefix-only", "score-stride"),
@@ -333,7 +341,7 @@ def _batches() -> Iterator[Case]:
         spare=513,
         schedules=FEW_SCHEDULES,
     )
-    yield _ragged(
+    yield ragged_rows(
         "past-budget",
         (2051, 2054, 2999, 2048),
         ("ragged-rows", "every-byte-written", "causality"),
@@ -343,7 +351,7 @@ def _batches() -> Iterator[Case]:
         generator="quantised",
         schedules=FEW_SCHEDULES,
     )
-    yield _ragged(
+    yield ragged_rows(
         "short-rows-in-long-capacity",
         (5, 2100, 77),
         ("capacity-and-length", "every-byte-written"),
@@ -352,7 +360,7 @@ def _batches() -> Iterator[Case]:
         budget=BUDGET,
         schedules=ONE_SCHEDULE,
     )
-    yield _ragged(
+    yield ragged_rows(
         "short-row-in-longest-capacity",
         (2077,),
         ("capacity-and-length", "every-byte-written"),
@@ -362,7 +370,7 @@ def _batches() -> Iterator[Case]:
         schedules=ONE_SCHEDULE,
     )
     for live in (-1, 0, 1, 3, 4, 9):
-        yield _ragged(
+        yield ragged_rows(
             f"live-{live}",
             (99, 64, 120, 7),
             ("live-rows",),
@@ -375,7 +383,7 @@ def _batches() -> Iterator[Case]:
             schedules=FEW_SCHEDULES,
         )
     # A long run of equal rows shows work that leaks from one row to the next.
-    yield _ragged(
+    yield ragged_rows(
         "forty-rows",
         tuple(range(60, 100)),
         ("ragged-rows",),
@@ -413,13 +421,13 @@ def _repeat() -> Case:
 def _long() -> Iterator[Case]:
     clauses = ("any-distribution", "long-rows")
     for blocks in (8191, 32769, 65535, 65536, 65537):
-        yield _single("long", "relu4", blocks, clauses, schedules=ONE_SCHEDULE)
+        yield single_row("long", "relu4", blocks, clauses, schedules=ONE_SCHEDULE)
     for name in ("quantised", "equal", "zero-plateau", "random-bits"):
-        yield _single("long", name, 65537, clauses, schedules=ONE_SCHEDULE)
-    yield _single("long", "relu4", 262144, clauses, schedules=ONE_SCHEDULE, tail=0)
+        yield single_row("long", name, 65537, clauses, schedules=ONE_SCHEDULE)
+    yield single_row("long", "relu4", 262144, clauses, schedules=ONE_SCHEDULE, tail=0)
     for name in ("relu4", "quantised"):
         for capability in (80, 86):
-            yield _single(
+            yield single_row(
                 "portable",
                 name,
                 20000,

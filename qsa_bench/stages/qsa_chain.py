@@ -19,7 +19,13 @@ from qsa_bench.goldens import Golden
 from qsa_bench.goldens import qsa as qsa_golden
 from qsa_bench.model import Evidence, Finding, Role, Status
 from qsa_bench.oracles.qsa_flips import explain_scores
-from qsa_bench.oracles.qsa_numerics import PooledKeys, ScoreOracle, pool_oracle, score_oracle
+from qsa_bench.oracles.qsa_numerics import (
+    ABSOLUTE_BOUND,
+    PooledKeys,
+    ScoreOracle,
+    pool_oracle,
+    score_oracle,
+)
 from qsa_bench.oracles.select import select
 from qsa_bench.program import At, Buffer, Call, Program, Value
 from qsa_bench.stages import _qsa_inputs as qsa
@@ -367,4 +373,5 @@ STAGE = Stage(
     cases=cases,
     golden_kind="qsa",
     numbers=NUMBERS,
+    float_bound=ABSOLUTE_BOUND,
 )

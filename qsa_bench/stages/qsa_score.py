@@ -16,7 +16,7 @@ from qsa_bench.families import seeded
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import qsa as qsa_golden
 from qsa_bench.model import Finding
-from qsa_bench.oracles.qsa_numerics import pool_oracle
+from qsa_bench.oracles.qsa_numerics import ABSOLUTE_BOUND, pool_oracle
 from qsa_bench.program import TRAP, At, Call, Program, Value
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages._qsa_score_judge import CHECKS, NUMBERS, judge_scores
@@ -410,4 +410,5 @@ STAGE = Stage(
     golden_kind="qsa",
     numbers=NUMBERS,
     sweep=SWEEP,
+    float_bound=ABSOLUTE_BOUND,
 )

@@ -39,6 +39,7 @@ from qsa_bench.stages._qsa_select_cases import (
 )
 from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
 from qsa_bench.stages._qsa_select_interface import INTERFACE
+from qsa_bench.stages._qsa_select_paths import paths_of_select
 from qsa_bench.stages._qsa_select_sweep import SWEEP
 from qsa_bench.stages.base import Capture, Case, Outputs, Stage
 
@@ -79,6 +80,7 @@ KERNEL = Kernel(
     axes={
         "threads": Axis("QSA_SELECT_THREADS", (128, 256, 512, 1024), "threads a block"),
     },
+    short={"cuda": {"QSA_SELECT_THREADS": 256}},
 )
 
 CLAUSES = {
@@ -211,6 +213,7 @@ def cases(golden: Golden | None) -> Sequence[Case]:
     return [
         *(_golden_cases(golden) if golden is not None else ()),
         *families_of_select(),
+        *paths_of_select(),
         *traps_of_select(),
         *refusals_of_select(),
     ]
@@ -232,7 +235,7 @@ def replay(captured: Captured) -> Case:
     if len(rows) < 1:
         raise captured.error("tensor 'rows' is empty; there is nothing to select")
     if not 1 <= tokens <= 2**31 - 1:
-        raise captured.error(f"tokens is {tokens}; it must be at least 1")
+        raise captured.error(f"tokens is {tokens}; it must be 1 to {2**31 - 1}")
     if budget < RATIO or budget % RATIO or budget > 2048:
         raise captured.error(
             f"budget is {budget}; it must be a positive multiple of {RATIO}, at most 2048"

@@ -80,6 +80,7 @@ def _verdict_row(verdict: Verdict) -> Row:
         "where": evidence.where,
         "note": evidence.note,
         "numbers": reals(evidence.numbers),
+        "phase": verdict.phase,
     }
 
 
@@ -106,6 +107,7 @@ def _verdict(row: Row) -> Verdict:
         status=Status(row["status"]),
         evidence=evidence,
         runs=row["runs"],
+        phase=row["phase"],
     )
 
 
@@ -120,9 +122,11 @@ VERDICTS = Layout[Verdict](
         "status": TEXT,
         "runs": INTEGER,
         **_EVIDENCE,
+        "phase": TEXT,
     },
     to_row=_verdict_row,
     from_row=_verdict,
+    added={"phase": ""},
 )
 
 
@@ -158,6 +162,8 @@ def _mutant_row(result: MutantResult) -> Row:
         "code": result.code,
         "orders_killed": result.orders_killed,
         "orders": result.orders,
+        "race_hits": result.race_hits,
+        "race_runs": result.race_runs,
     }
 
 
@@ -195,6 +201,8 @@ def _mutant(row: Row) -> MutantResult:
         code=row["code"],
         orders_killed=row["orders_killed"],
         orders=row["orders"],
+        race_hits=row["race_hits"],
+        race_runs=row["race_runs"],
     )
 
 
@@ -230,10 +238,19 @@ MUTANTS = Layout[MutantResult](
         "code": TEXT,
         "orders_killed": INTEGER,
         "orders": INTEGER,
+        "race_hits": INTEGER,
+        "race_runs": INTEGER,
     },
     to_row=_mutant_row,
     from_row=_mutant,
-    added={"operator": "", "code": "", "orders_killed": None, "orders": None},
+    added={
+        "operator": "",
+        "code": "",
+        "orders_killed": None,
+        "orders": None,
+        "race_hits": None,
+        "race_runs": None,
+    },
     order=("id",),
 )
 

@@ -20,6 +20,15 @@ from qsa_bench.store.runs import RUN_FILE, TIMED_KINDS, StoredRun, done_of
 from qsa_bench.store.timing_layouts import with_samples
 
 LATEST = "latest"
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("id", "command", "started", "commit", "host", "target", "device"), str),
+    "argv": list,
+    "dirty": bool,
+    **dict.fromkeys(("versions", "files", "notes"), dict),
+    **dict.fromkeys(("asked", "done", "exit_code"), int),
+    "seconds": (int, float),
+}
+_AT_THE_END = ("done", "exit_code", "seconds")
 
 R = TypeVar("R")
 
@@ -35,13 +44,16 @@ def find_run(run: str, results: Path) -> Path:
             raise RunFileError(f"reading the latest run: {results} holds no run folder")
         return newest[-1]
     for candidate in (Path(run), results / run):
-        if candidate.is_dir():
-            return candidate
-        if candidate.name == RUN_FILE and candidate.is_file():
-            return candidate.parent
+        try:
+            if candidate.is_dir():
+                return candidate
+            if candidate.name == RUN_FILE and candidate.is_file():
+                return candidate.parent
+        except OSError:
+            continue  # no name that a file can have
     known = ", ".join(folder.name for folder in run_folders(results)[-3:])
     raise RunFileError(
-        f"reading run {run}: there is no such folder, here or in {results}"
+        f"reading run {run[:200]}: there is no such folder, here or in {results}"
         + (f"; the newest there are {known}" if known else "")
     )
 
@@ -145,25 +157,45 @@ def _stored(
     )
 
 
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"it holds {word}")
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise RunFileError(
             f"reading run {path.parent}: it holds no {RUN_FILE}, so it is no run folder"
         ) from None
     except OSError as error:
         raise RunFileError(f"reading {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFileError(f"reading {path}: it is no JSON, or cut short ({error})") from None
     version = document.get("schema_version") if isinstance(document, dict) else None
     _check_version(path, version)
     assert isinstance(document, dict)
+    _check_fields(path, document)
     return document
 
 
+def _check_fields(path: Path, document: Mapping[str, Any]) -> None:
+    """Hold the fields of a run.json to their types; a field that is missing is told elsewhere."""
+    finished = _is_complete(document)
+    for name, kind in _FIELDS.items():
+        value = document.get(name)
+        open_end = value is None and name in _AT_THE_END and not finished
+        wrong = isinstance(value, bool) and kind is not bool
+        if name in document and not open_end and (wrong or not isinstance(value, kind)):
+            raise RunFileError(
+                f"reading {path}: {name} is {json.dumps(value)[:60]}, which makes no sense"
+            )
+    if not all(isinstance(count, int) for count in document.get("files", {}).values()):
+        raise RunFileError(f"reading {path}: files does not state numbers of rows")
+
+
 def _check_version(path: Path, version: object) -> None:
-    if isinstance(version, bool) or not isinstance(version, int):
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise RunFileError(f"reading {path}: it has no schema_version; qsa-bench did not write it")
     if version > SCHEMA_VERSION:
         raise RunFileError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from qsa_bench import environment
+from qsa_bench import environment, resources
 from qsa_bench.errors import QsaBenchError, UsageError
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import (
@@ -71,7 +73,11 @@ class RunWriter:
         self._timed = 0
         self._finished = False
         if folder is not None:
-            self._write_run(run, complete=False)
+            try:
+                self._write_run(run, complete=False)
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
 
     @classmethod
     def create(
@@ -157,7 +163,12 @@ class RunWriter:
             builds=self._rows["builds"].count,
             timings=self._timed,
         )
-        self.finish(self._run.asked, done, code, {"error": str(error) or type(error).__name__})
+        try:
+            self.finish(self._run.asked, done, code, {"error": str(error) or type(error).__name__})
+        except OSError:
+            # A disk that is full, or gone, is why the run ends: that is told, not this.
+            if not isinstance(error, OSError):
+                raise
 
     @property
     def folder(self) -> Path | None:
@@ -364,6 +375,13 @@ def _arrow_schema(layout: Layout[Any]) -> Any:
 def _new_folder(results: Path, name: str) -> Path:
     """Make results/<name>, or <name>-2, -3, ... when two runs begin in the same second."""
     try:
+        str(results).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"making a run folder in {str(results)!a}: its name is no UTF-8; "
+            "name another folder with -o"
+        ) from None
+    try:
         results.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 1000):
             folder = results / (name if attempt == 1 else f"{name}-{attempt}")
@@ -385,14 +403,23 @@ def _replace(path: Path, content: bytes) -> None:
     os.replace(made, path)
 
 
+def _without_places(text: str) -> str:
+    """Return a text without the folders of this machine: cache, scratch, working directory.
+
+    A run folder may be published: it says what was done, not where someone lives.
+    """
+    scratch = rf"{re.escape(tempfile.gettempdir())}/(?:qsa-bench-|building-)[^/\s]*"
+    text = re.sub(scratch, "SCRATCH", text)
+    text = text.replace(str(resources.cache_root()), "CACHE")
+    return text.replace(f"{Path.cwd()}/", "")
+
+
 def _plain(value: Any) -> Any:
     """Return notes as they read back from JSON; TypeError for what JSON can't hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, str | Path):
+        return _without_places(str(value))
     if isinstance(value, float):
         return layouts.number(value)
     if isinstance(value, bool | int) or value is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from qsa_bench.poison import POISON
 
-_WIDTH = {"f32": 4, "f64": 8, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "u32": 4}
+WIDTH = {"f32": 4, "f64": 8, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "u32": 4}
 _FENCE = 0x5C
 _FENCE_BYTES = 4096
 _SPARSE_BYTES = 1 << 30
@@ -57,6 +57,16 @@ class CudaDevice:
         self._do("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
         self._do("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._do("cuCtxSetCurrent", context)
+        self._probe()
+
+    def _probe(self) -> None:
+        """Raise DriverError unless the device fills memory and gives it back."""
+        address = self.allocated(_FENCE_BYTES)
+        self._set(address, _FENCE, _FENCE_BYTES)
+        wrong = self._read(address, _FENCE_BYTES) != bytes([_FENCE]) * _FENCE_BYTES
+        self.freed(address)
+        if wrong:
+            raise DriverError("the device does not give back the bytes that it was filled with")
 
     def _try(self, name: str, *arguments: Any) -> int:
         return int(getattr(self._driver, name)(*arguments))
@@ -86,15 +96,14 @@ class CudaDevice:
         """Allocate every buffer of the program with a fence on both sides."""
         spans = program["spans"]
         for spec in program["buffers"]:
-            width = _WIDTH[spec["dtype"]]
+            width = WIDTH[spec["dtype"]]
             elements = 1
             for extent in spec["shape"]:
                 elements *= extent
             size = elements * width
             # 256 bytes more than the fences, so that the buffer can end or start anywhere.
             allocated = size + 2 * _FENCE_BYTES + 256
-            address = ctypes.c_uint64()
-            self._do("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(allocated))
+            address = self.allocated(allocated)
             places = [(offset * width, key) for offset, key in spec["segments"]]
             if "tensor" in spec:
                 places.append((0, spec["tensor"]))
@@ -103,7 +112,7 @@ class CudaDevice:
                 width,
                 size,
                 spec["role"],
-                int(address.value),
+                address,
                 allocated,
                 tuple((offset, bytes(blob[slice(*spans[key])])) for offset, key in places),
             )
@@ -121,14 +130,23 @@ class CudaDevice:
                 self._set(region.allocation, _FENCE, region.allocated)
                 self._set(region.base, POISON, region.size)
             for offset, data in region.segments:
-                if data:
-                    self._do(
-                        "cuMemcpyHtoD_v2",
-                        ctypes.c_uint64(region.base + offset),
-                        data,
-                        ctypes.c_size_t(len(data)),
-                    )
+                self.copy_in(region.base + offset, data)
         self._do("cuCtxSynchronize")
+
+    def allocated(self, size: int) -> int:
+        """Return the address of `size` bytes of the device's memory."""
+        address = ctypes.c_uint64()
+        self._do("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return int(address.value)
+
+    def freed(self, address: int) -> None:
+        """Give memory back; what keeps the driver from it has been seen before."""
+        self._try("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def copy_in(self, address: int, data: bytes) -> None:
+        """Copy bytes to the device."""
+        if data:
+            self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
 
     def _set(self, address: int, value: int, count: int) -> None:
         if count:
@@ -145,6 +163,19 @@ class CudaDevice:
 
     def finish(self, _library: ctypes.CDLL) -> dict[str, Any]:
         """Wait for the device; after a trap or a fault the context is lost and nothing is read."""
+        outcome = self.waited()
+        if self._lost:
+            return outcome
+        for region in self._regions.values():
+            outcome["fences"].extend(self._broken_fence(region))
+            if region.role == "in":
+                outcome["inputs_changed"].extend(self._changed(region))
+            elif region.role in ("out", "inout") and self._touched(region):
+                outcome["touched"].append({"buffer": region.name})
+        return outcome
+
+    def waited(self) -> dict[str, Any]:
+        """Wait for the device; return how the launch ended, with nothing else looked at yet."""
         code = self._try("cuCtxSynchronize")
         outcome: dict[str, Any] = {
             "status": 0,
@@ -159,13 +190,6 @@ class CudaDevice:
             kind = "trap" if code == _LAUNCH_FAILED else "crash"
             outcome["status"] = _TRAPPED if code == _LAUNCH_FAILED else _DEVICE_FAULT
             outcome["findings"] = [{"kind": kind, "message": f"the device says {self._lost}"}]
-            return outcome
-        for region in self._regions.values():
-            outcome["fences"].extend(self._broken_fence(region))
-            if region.role == "in":
-                outcome["inputs_changed"].extend(self._changed(region))
-            elif region.role in ("out", "inout") and self._touched(region):
-                outcome["touched"].append({"buffer": region.name})
         return outcome
 
     def output(self, name: str) -> bytes:
@@ -212,7 +236,7 @@ class CudaDevice:
         """Free all buffers; nothing can be freed in a context that is lost."""
         for region in self._regions.values():
             if not self._lost:
-                self._try("cuMemFree_v2", ctypes.c_uint64(region.allocation))
+                self.freed(region.allocation)
         self._regions.clear()
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
+
+from qsa_bench import builder, resources, results
 from qsa_bench.commands import build
 from qsa_bench.requests import BuildRequest, NullProgress
 from qsa_bench.store import StoredRun
@@ -35,7 +41,11 @@ def test_only_what_changed_is_built_again_and_a_shared_header_changes_all(plante
     assert len(stored.builds) == 4
     assert fresh(stored) == set()
     planted.edit(RANK, "? 1 : 0", "? 1 : 0 * 7")
-    assert fresh(run()) == BOTH_MODES
+    again = run()
+    assert fresh(again) == BOTH_MODES
+    # To the millisecond, as a run's time is kept.
+    longest = max(made.seconds for made in again.builds)
+    assert again.run.seconds >= round(longest, 3) > 0
     planted.edit(HEADER, "Into (-1, 1)", "Into (-1, 1), as it were")
     assert fresh(run("plain")) == {("rank", "plain"), ("smooth", "plain")}
 
@@ -59,3 +69,52 @@ def test_a_warning_passes_unless_it_is_made_an_error(planted: Tree) -> None:
     planted.edit(RANK, "int32_t below = 0;", "int32_t below = 0;\n  int32_t idle = 0;")
     assert run("plain").run.exit_code == 0
     assert run("plain", strict=True).run.exit_code == 5
+
+
+NVCC = """#!/bin/sh
+[ "$1" = --version ] && { echo "nvcc: release 0.0, made up"; exit 0; }
+case "$*" in
+  *cub_topk*) echo 'a.cu:14:2: error: #error "this toolkit has no such header"' >&2; exit 1;;
+  *BROKEN*) exit 1;;
+esac
+while [ "$1" != -o ]; do shift; done
+echo made > "$2"
+"""
+
+
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str = NVCC) -> StoredRun:
+    """Build what belongs to no stage with a compiler that is none."""
+    fake = tmp_path / "bin" / "nvcc"
+    fake.parent.mkdir()
+    fake.write_text(source)
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(fake.parent), os.environ["PATH"]]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    builder.compiler_version.cache_clear()
+    request = BuildRequest(target="cuda", bench=True, architectures=(90,), jobs=2)
+    try:
+        return build.run(request, NullProgress())
+    finally:
+        builder.compiler_version.cache_clear()
+
+
+def test_bench_builds_what_belongs_to_no_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = bench(tmp_path, monkeypatch)
+    folders = [resources.tree_root() / "kernels" / name for name in ("bench", "peers")]
+    there = {path.stem for folder in folders for path in folder.glob("*.cu")}
+    assert {made.kernel for made in stored.builds} == there - {"cub_topk"}
+    assert all(made.ok for made in stored.builds)
+    assert (stored.run.exit_code, stored.run.asked) == (0, len(there) - 1)
+    # What a toolkit lacks is said, and is no failure of the kernel.
+    assert stored.run.notes["unavailable"] == {"cub_topk": "this toolkit has no such header"}
+    assert "this toolkit has no such header" in results.markdown(stored)
+
+
+def test_a_kernel_of_no_stage_that_does_not_compile_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = bench(tmp_path, monkeypatch, NVCC.replace("BROKEN", "faults"))
+    assert stored.run.exit_code == 5
+    assert [made.kernel for made in stored.builds if not made.ok] == ["faults"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -111,12 +112,32 @@ def test_a_report_draws_time_against_context(qsa_bench: Qsa, tmp_path: Path) -> 
     done = qsa_bench("report", str(folder), "--plots", "drawn")
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (tmp_path / "drawn").iterdir())
-    assert names == [f"qsa_select-rows1-relu4-warm.{suffix}" for suffix in ("png", "svg")]
-    picture = (tmp_path / "drawn" / names[0]).read_bytes()
+    drawn = [f"qsa_select-rows1-relu4-warm.{suffix}" for suffix in ("png", "svg")]
+    assert names == ["index.html", *drawn]
+    page, picture, lines = ((tmp_path / "drawn" / name).read_bytes() for name in names)
     assert picture.startswith(b"\x89PNG")
-    text = (tmp_path / "drawn" / names[1]).read_text()
-    for words in ("auto", "threads=256", "torch.topk + scatter", "limit", "64k", DEVICE):
-        assert words in text or _in_glyphs(words, text), words
+    for text in (lines.decode(), page.decode()):
+        for words in ("auto", "threads=256", "torch.topk + scatter", "limit", "64k", DEVICE):
+            assert words in text or _in_glyphs(words, text), words
+
+
+def test_the_page_of_plots_holds_every_plot_and_loads_nothing(tmp_path: Path) -> None:
+    rows = [
+        timing(around(context // 20), context=context, rows=count)
+        for context in CONTEXTS
+        for count in (1, 8)
+    ]
+    made = plots.draw(rows, "a <GPU>", tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    assert tmp_path / "index.html" in made
+    assert page.count("<svg ") == 2
+    assert "Sweep on a &lt;GPU&gt;" in page
+    for name in ("rows1", "rows8"):
+        assert f"<figcaption>qsa_select-{name}-relu4-warm</figcaption>" in page
+    assert plots.fragment(rows, "a <GPU>").count("<figure>") == 2
+    # Names of formats are addresses, and the only ones.
+    outside = set(re.findall(r"(?:src|href)=[\"'](?!#)([^\"']*)", page))
+    assert outside == set()
 
 
 def _in_glyphs(words: str, svg: str) -> bool:

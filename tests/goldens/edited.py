@@ -36,15 +36,15 @@ class Draft:
         mask[4 * dropped : 4 * dropped + 4] = 1
 
 
-def draft() -> Draft:
-    file = tensor_file.read(goldens.committed("qsa"))
+def draft(kind: str = "qsa") -> Draft:
+    file = tensor_file.read(goldens.committed(kind))
     tensors = {name: np.array(tensor) for name, tensor in file.tensors.items()}
     return Draft(tensors, dict(file.dtypes), dict(file.metadata))
 
 
-def edited(folder: Path, change: Callable[[Draft], object]) -> Path:
-    """Write the committed golden with `change` made to it into `folder`."""
-    contents = draft()
+def edited(folder: Path, change: Callable[[Draft], object], kind: str = "qsa") -> Path:
+    """Write the committed golden of `kind` with `change` made to it into `folder`."""
+    contents = draft(kind)
     change(contents)
     path = folder / "edited.safetensors"
     tensor_file.write(path, contents.tensors, contents.dtypes, contents.metadata)

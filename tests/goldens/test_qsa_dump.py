@@ -13,7 +13,7 @@ import torch
 
 from qsa_bench import goldens, tensor_file
 from qsa_bench.errors import EnvironmentMissingError, GoldenError, UsageError
-from qsa_bench.goldens import qsa, qsa_dump, qsa_inputs
+from qsa_bench.goldens import qsa, qsa_dump, qsa_inputs, reference
 from tests.goldens.edited import draft
 
 
@@ -178,7 +178,7 @@ def test_bf16_inputs_reach_torch_bit_by_bit() -> None:
     tensor = qsa_dump._tensor(qsa_inputs.Input(bits, "bf16", "random"))
     assert tensor.dtype == torch.bfloat16
     assert tensor[:2].tolist() == [1.0, -2.0]
-    assert np.array_equal(qsa_dump._bits(tensor), bits)
+    assert np.array_equal(reference.bits(tensor), bits)
 
 
 # Watching an indexer
@@ -253,7 +253,7 @@ def test_a_dump_is_written_whole_verified_and_the_same_each_time(tmp_path: Path)
 def reference_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = draft()
     made = tensor_file.TensorFile(contents.tensors, contents.dtypes, contents.metadata)
-    monkeypatch.setattr(qsa_dump, "_require_reference", lambda: None)
+    monkeypatch.setattr(reference, "require", lambda kind: None)
     monkeypatch.setattr(qsa_dump, "_compute", lambda layer, states, seed: made)
 
 

@@ -1,0 +1,155 @@
+// A row held by a cluster of CTAs, CTA c its c-th part: a Team of the selection engine. CTAs wait for each
+// other at the cluster's barrier alone.
+//
+// What a cluster waits for is distance, so little is exchanged and each CTA finds the rest by itself: the
+// totals of 32 bins each go to all, every CTA then reads the 32 bins where the threshold lies, and candidates
+// go to all. (Adding up all 2,048 bins of all CTAs took 3,600 clocks with 8 CTAs and 9,700 with 16.)
+//
+// Whatever one CTA writes into another's memory lies before a barrier of the cluster that both pass, and so
+// does what it reads there: a CTA that has passed the last barrier may end.
+#pragma once
+
+#include <cstdint>
+
+#include "common/portability.cuh"
+#include "common/select_list.cuh"
+#include "common/select_workspace.cuh"
+
+namespace qsa {
+namespace select {
+
+// Shared memory of one CTA of a cluster beside its Workspace and its Lists; the others write it.
+template <int kCtas>
+struct alignas(16) Exchange {
+  uint32_t group[kCtas][kGroups];
+  Contents contents[kCtas];
+  uint32_t kept[kCtas];
+};
+
+template <int kThreads, int kCtas>
+struct ClusterTeam {
+  static constexpr int kTeamThreads = kThreads;
+  Workspace& shared;
+  Lists<kCtas>& lists;
+  Exchange<kCtas>& exchange;
+  uint32_t rank;   // of this CTA
+  uint32_t first;  // the index in the row of its part's first element
+  uint32_t count;  // elements in its part
+
+  // Ends what every thread of the cluster began with cluster_arrive(), once its lists were clear: from here
+  // on the CTAs write into each other's memory.
+  __device__ __forceinline__ void meet() const { cluster_wait(); }
+
+  // As the CTA's own, for the elements that all CTAs counted.
+  __device__ QSA_PASS Threshold find_threshold(uint32_t need) {
+    __syncthreads();  // this CTA's elements are counted before its bins are added up
+    tell_groups();
+    cluster_sync();  // every element is counted, and every group told, before any is read
+    if (warp_index() == 0) {
+      const Threshold threshold = find_in_groups(need);
+      if (lane_index() == 0) {
+        shared.threshold = threshold;
+      }
+    }
+    __syncthreads();  // the threshold is written before any thread goes on
+    return shared.threshold;
+  }
+
+  // What all CTAs found in the window. Makes the bins ready for another histogram.
+  __device__ QSA_PASS Contents combine(const Contents& own) {
+    const Contents cta = combine_threads<kThreads>(own, shared);
+    if (threadIdx.x < kCtas) {
+      map_shared_rank(&exchange, threadIdx.x)->contents[rank] = cta;
+    }
+    cluster_sync();  // all contents are there before any are read, and no bin is read any more
+    clear_bins<kThreads>(shared);
+    __syncthreads();  // the bins are zero before anything is counted
+    return combine_found(exchange.contents, kCtas);
+  }
+
+  __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
+    const uint64_t key = key_of(score, first + index);
+    QSA_UNROLL
+    for (uint32_t cta = 0; cta < kCtas; ++cta) {
+      map_shared_rank(&lists, cta)->key[rank][place] = key;
+    }
+  }
+  // Keeps those of the `need` first of all CTAs' elements that are this CTA's.
+  template <class Output>
+  __device__ QSA_PASS void keep_listed(uint32_t need, Output& output) {
+    cluster_sync();  // all lists are complete before any of them is ranked
+    rank_listed<kThreads>(lists, rank, shared.listed, need,
+                          [&](uint32_t index) { output.keep(index - first); });
+  }
+
+  // The Team of what this CTA decides by itself. Its list is the CTA's own.
+  __device__ __forceinline__ LocalTeam<kThreads> alone() {
+    return LocalTeam<kThreads>{shared, reinterpret_cast<Lists<1>&>(lists.key[rank])};
+  }
+
+  // How many elements the CTAs below keep, given how many this one does.
+  __device__ __forceinline__ uint32_t kept_before(uint32_t kept) {
+    const uint32_t lane = lane_index();
+    if (threadIdx.x < kCtas) {
+      map_shared_rank(&exchange, threadIdx.x)->kept[rank] = kept;
+    }
+    cluster_sync();  // every CTA has told how many it keeps
+    return __reduce_add_sync(kAllLanes, lane < rank ? exchange.kept[lane] : 0u);
+  }
+
+  // Of a window of equal scores, after combine(): how many of this CTA's are kept. Parts follow the index, so
+  // those of the CTAs below come first. [select.ties-ascending]
+  __device__ __forceinline__ void take_own_share(Window& window) {
+    const uint32_t lane = lane_index();
+    const uint32_t ties = lane < kCtas ? exchange.contents[lane].population : 0u;
+    const uint32_t before = __reduce_add_sync(kAllLanes, lane < rank ? ties : 0u);
+    window.population = __shfl_sync(kAllLanes, ties, static_cast<int>(rank));
+    window.need = window.need > before ? min(window.need - before, window.population) : 0u;
+    if (window.need == 0) {
+      window.end = window.first;
+      window.population = 0;
+    }
+  }
+
+ private:
+  // Writes the totals of this CTA's groups to every CTA.
+  __device__ QSA_PASS void tell_groups() {
+    const WarpGroups<kThreads> groups(shared.bins);
+    if (lane_index() < kCtas) {
+      uint32_t* const there = map_shared_rank(&exchange, lane_index())->group[rank] + groups.first();
+      QSA_UNROLL
+      for (uint32_t i = 0; i < groups.kOwn; i += 2) {
+        *reinterpret_cast<uint2*>(there + i) = make_uint2(groups.total[i], groups.total[i + 1]);
+      }
+    }
+  }
+
+  // One warp. A lane adds up two groups, then one bin.
+  __device__ QSA_PASS Threshold find_in_groups(uint32_t need) {
+    static_assert(kGroups == 2 * kWarpLanes, "two groups a lane");
+    const uint32_t lane = lane_index();
+    uint32_t low = 0;
+    uint32_t high = 0;
+    QSA_UNROLL
+    for (uint32_t cta = 0; cta < kCtas; ++cta) {
+      const uint2 two = *reinterpret_cast<const uint2*>(&exchange.group[cta][2 * lane]);
+      low += two.x;
+      high += two.y;
+    }
+    const Place pair = place_of(low + high, need);
+    high = __shfl_sync(kAllLanes, high, static_cast<int>(pair.lane));
+    const bool is_low = need > pair.above + high;
+    const uint32_t group = 2 * pair.lane + (is_low ? 0u : 1u);
+    const uint32_t above = pair.above + (is_low ? high : 0u);
+    uint32_t population = 0;
+    QSA_UNROLL
+    for (uint32_t cta = 0; cta < kCtas; ++cta) {
+      population += map_shared_rank(shared.bins, cta)[group * kWarpLanes + lane];
+    }
+    const Place place = place_of(population, need - above);
+    return Threshold{group * kWarpLanes + place.lane, above + place.above, place.population};
+  }
+};
+
+}  // namespace select
+}  // namespace qsa

@@ -1,0 +1,54 @@
+// The live geometry of a launch: how many tokens there are now, and what follows from them.
+//
+// A launch that is captured in a CUDA graph keeps its scalars for good, so they are ceilings; what changes
+// from step to step stands in five int32 on the device. They hang together, and a buffer in which they do
+// not was never written, or written for another checkpoint: it traps [dsa.geometry-holds-together].
+#pragma once
+
+#include <cstdint>
+
+#include "common/portability.cuh"
+
+namespace qsa {
+namespace dsa {
+
+constexpr int kLiveTokens = 0;
+constexpr int kLivePools = 1;   // the incomplete one included
+constexpr int kWholePools = 2;  // the complete ones
+constexpr int kSelectTile = 3;  // scores of a row that are read in whole vectors of four
+constexpr int kSelectK = 4;     // pools kept
+constexpr int kGeometryWords = 5;
+
+constexpr int32_t kTileScores = 4;
+
+// 4 or 16 tokens a pool; everything else is refused.
+inline bool serves_kpool(int64_t kpool) { return kpool == 4 || kpool == 16; }
+
+__host__ __device__ __forceinline__ int32_t whole_pools_of(int32_t tokens, int32_t kpool) {
+  return tokens / kpool;
+}
+
+__host__ __device__ __forceinline__ int32_t select_tile_of(int32_t whole_pools) {
+  return (whole_pools + kTileScores - 1) / kTileScores * kTileScores;
+}
+
+// The live token count: `ceiling` where no geometry is given.
+__device__ __forceinline__ int32_t live_tokens(const int32_t* geometry, int32_t ceiling, int32_t kpool) {
+  if (geometry == nullptr) {
+    return ceiling;
+  }
+  const int32_t tokens = __ldg(geometry + kLiveTokens);
+  if (tokens < 0 || tokens > ceiling) {
+    QSA_TRAP("the geometry's tokens are outside 0 .. the launch's ceiling");
+  }
+  const int32_t whole = whole_pools_of(tokens, kpool);
+  const int32_t partial = tokens % kpool == 0 ? 0 : 1;
+  if (__ldg(geometry + kWholePools) != whole || __ldg(geometry + kLivePools) != whole + partial ||
+      __ldg(geometry + kSelectTile) != select_tile_of(whole)) {
+    QSA_TRAP("the geometry's words contradict one another");
+  }
+  return tokens;
+}
+
+}  // namespace dsa
+}  // namespace qsa

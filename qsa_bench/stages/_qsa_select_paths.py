@@ -1,0 +1,141 @@
+"""Cases of select that reach one launch path each: rows spread over clusters, and CTAs alone.
+
+The CPU build spreads one or two rows of more than 1,600 blocks over four CTAs, and keeps every
+other row in one; the edges below are those of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qsa_bench.oracles.select import RATIO
+from qsa_bench.stages._qsa_select_cases import BUDGET, ragged_rows, single_row
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case
+
+_CTAS = 4
+# A capacity that is no multiple of a part, and blocks a part: whole vectors of four scores.
+_CAPACITY = 1706
+_PART = -(-_CAPACITY // RATIO // _CTAS) * RATIO
+
+
+def paths_of_select() -> Iterator[Case]:
+    """Yield the families of the launch paths."""
+    yield from _clusters()
+    yield from _part_edges()
+    yield from _cluster_rows()
+    yield from _rows_read_again()
+
+
+def _clusters() -> Iterator[Case]:
+    """Every way a cluster finds its cut: ranked at once, narrowed, ties shared by index."""
+    clauses = ("any-distribution", "score-order", "ties-ascending")
+    for name in (
+        "relu4",
+        "equal",
+        "quantised",
+        "low-byte",
+        "plateau-at-cut",
+        "signed-zeros",
+        "zero-plateau",
+        "random-bits",
+        "negative",
+        "ramp-up",
+        "ramp-down",
+        "extremes",
+    ):
+        orders = FEW_SCHEDULES if name in ("relu4", "quantised", "low-byte") else ONE_SCHEDULE
+        for budget in (64, BUDGET):
+            yield single_row(
+                "cluster",
+                name,
+                _CAPACITY,
+                clauses,
+                budget=budget,
+                schedules=orders if budget == BUDGET else ONE_SCHEDULE,
+            )
+    for name in ("relu4", "equal"):
+        yield single_row(
+            "cluster-checked", name, _CAPACITY, ("memory", *clauses), schedules=FEW_SCHEDULES
+        )
+
+
+def _part_edges() -> Iterator[Case]:
+    """Rows that end at, before and behind the edge of a part, with a tail in the next one."""
+    edges = [_PART * parts + more for parts in range(1, _CTAS) for more in (-1, 0, 1)]
+    for blocks in (*edges, _CAPACITY - 1, _CAPACITY):
+        yield single_row(
+            "part-edge",
+            "quantised",
+            blocks,
+            ("tail", "capacity-and-length", "every-byte-written"),
+            budget=64,
+            capacity=RATIO * _CAPACITY + 3,
+            schedules=ONE_SCHEDULE,
+        )
+    # A row that keeps all and yet lies in two parts; one that a single part holds.
+    for blocks in (300, _PART + 2, BUDGET // RATIO, BUDGET // RATIO + 1):
+        yield single_row(
+            "part-edge",
+            "relu4",
+            blocks,
+            ("all-kept", "capacity-and-length"),
+            capacity=RATIO * _CAPACITY + 3,
+            schedules=FEW_SCHEDULES,
+        )
+
+
+def _cluster_rows() -> Iterator[Case]:
+    """Two clusters, rows that need all CTAs or one, strides that shift every vector, padding."""
+    for label, positions, live in (
+        ("two", (4 * _CAPACITY - 1, 5001), None),
+        ("one-short", (4 * _CAPACITY - 3, 40), None),
+        ("one-padding", (6001, 17), 1),
+    ):
+        yield ragged_rows(
+            label,
+            positions,
+            ("ragged-rows", "score-stride", "tail"),
+            tokens=4 * _CAPACITY + 1,
+            score_cols=_CAPACITY + 3,
+            budget=128,
+            spare=7,
+            live_rows=live,
+            generator="quantised",
+            family="cluster-rows",
+            schedules=FEW_SCHEDULES,
+        )
+
+
+def _rows_read_again() -> Iterator[Case]:
+    """Rows longer than a CTA's registers on a device without clusters."""
+    clauses = ("any-distribution", "long-rows")
+    for name in ("relu4", "equal", "low-byte", "zero-plateau", "plateau-at-cut"):
+        yield single_row(
+            "portable",
+            name,
+            4139,
+            clauses,
+            schedules=ONE_SCHEDULE,
+            compute_capability=80,
+        )
+    # Vectors of scores and chunks of the mask on the same boundaries, and on others.
+    yield ragged_rows(
+        "on-other-boundaries",
+        (2399, 2203, 2398, 2397),
+        ("score-stride", "every-byte-written"),
+        tokens=2400,
+        score_cols=601,
+        budget=1024,
+        family="boundaries",
+        schedules=FEW_SCHEDULES,
+    )
+    yield ragged_rows(
+        "on-one-boundary",
+        (2403, 2203, 2402, 2401),
+        ("score-stride", "every-byte-written"),
+        tokens=2404,
+        score_cols=601,
+        budget=1024,
+        family="boundaries",
+        schedules=FEW_SCHEDULES,
+    )
