@@ -328,7 +328,11 @@ def _refusals() -> Iterator[Case]:
         *((f"unaligned-{name}", {name: At(name, 4)}, qsa.UNSUPPORTED) for name in pointers),
         # Only what comes after it is refused.
         ("null-after-16", {"fused_qk": At("fused_qk", 8), "cos": None}, qsa.NULL_POINTER),
+        ("null-after-most-tokens", {"tokens": 2**31 - 1, "cos": None}, qsa.NULL_POINTER),
+        ("null-after-zero-eps", {"eps": 0.0, "cos": None}, qsa.NULL_POINTER),
+        ("tokens-beyond-i32", {"tokens": 2**31}, qsa.BAD_EXTENT),
         ("negative-tokens", {"tokens": -1}, qsa.BAD_EXTENT),
+        ("negative-tokens-no-blocks", {"tokens": -1, "block_count": 0}, qsa.BAD_EXTENT),
         ("negative-first", {"first_block": -1}, qsa.BAD_EXTENT),
         ("negative-count", {"block_count": -1}, qsa.BAD_EXTENT),
         ("past-the-end", {"first_block": 5, "block_count": 4}, qsa.BAD_EXTENT),

@@ -326,6 +326,7 @@ def _refusals() -> Iterator[Case]:
             {"tokens": most, "score_cols": most // 4, "cos": None},
             qsa.NULL_POINTER,
         ),
+        ("null-after-one-col", {"tokens": 3, "score_cols": 1, "cos": None}, qsa.NULL_POINTER),
         ("rows-beyond-i32", {"row_count": most + 1}, qsa.BAD_EXTENT),
         ("tokens-beyond-i32", {"tokens": most + 1, "score_cols": most}, qsa.BAD_EXTENT),
         *((f"negative-{name}", {name: -1}, qsa.BAD_EXTENT) for name in extents),
