@@ -67,6 +67,8 @@ def test_every_argument_is_described() -> None:
         for name, before in zip(parts[1::2], parts[::2], strict=False)
     }
     told["qsa_select_ids"] += told["qsa_select"]
+    for body in ("mma", "scalar"):
+        told[f"qsa_score_{body}"] = told["qsa_score"]
     for kernel in kernels():
         for entry in kernel.entries:
             for argument in entry.arguments:

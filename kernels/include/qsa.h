@@ -70,6 +70,26 @@ int32_t qsa_score(const uint16_t* fused_qk, const uint16_t* q_norm_weight, const
                   int64_t first_position, int64_t fused_rows, int64_t block_capacity, int64_t score_cols,
                   int64_t fused_stride, int64_t rotary_dim, float eps, void* stream);
 
+// The same contract by one body. qsa_score takes the fastest that the device has for so many rows; its scores
+// and these differ by what f32 sums in another order do, which moves no block past another unless the two are
+// that close.
+// qsa_score_mma     tensor cores, as on a device without warpgroup multiplication; QSA_UNSUPPORTED before
+//                   compute capability 8.0
+// qsa_score_scalar  the CUDA cores, on any device
+// All else as for qsa_score.
+int32_t qsa_score_mma(const uint16_t* fused_qk, const uint16_t* q_norm_weight, const uint16_t* cos,
+                      const uint16_t* sin, const uint16_t* block_keys, const int32_t* rows,
+                      const int32_t* visible_len, float* scores, int64_t row_count, int64_t tokens,
+                      int64_t first_position, int64_t fused_rows, int64_t block_capacity, int64_t score_cols,
+                      int64_t fused_stride, int64_t rotary_dim, float eps, void* stream);
+
+int32_t qsa_score_scalar(const uint16_t* fused_qk, const uint16_t* q_norm_weight, const uint16_t* cos,
+                         const uint16_t* sin, const uint16_t* block_keys, const int32_t* rows,
+                         const int32_t* visible_len, float* scores, int64_t row_count, int64_t tokens,
+                         int64_t first_position, int64_t fused_rows, int64_t block_capacity,
+                         int64_t score_cols, int64_t fused_stride, int64_t rotary_dim, float eps,
+                         void* stream);
+
 // Which tokens each row attends to, as a mask. A row at position p has (p + 1) / 4 complete blocks; the
 // budget / 4 of them with the highest scores are kept (all, if there are no more), of equal scores those with
 // the lowest index, -0.0 being equal to +0.0. Selected are the tokens of the kept blocks and the (p + 1) % 4

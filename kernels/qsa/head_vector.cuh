@@ -70,10 +70,17 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+// 1 / sqrt(mean(x^2) + eps) of a vector whose squares add up to `square_sum`.
+// A root and a division, not one of the rsqrt functions: both are IEEE operations, the same bits anywhere.
+// [norm.eps] eps is added to the mean square, inside the root.
+__device__ __forceinline__ float inverse_root(float square_sum, float eps) {
+  const float mean_square = __fmul_rn(square_sum, 1.0f / kHeadDim);
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean_square, eps)));
+}
+
 // x -> bf16(x * rsqrt(mean(x^2) + eps) * (1 + w)).
 // The square of a bf16 is exact in f32, so only the sum's order matters: four dims of a lane in pairs, then a
 // butterfly over the lanes, seven additions deep.
-// [norm.eps] eps is added to the mean square, inside the root.
 // [norm.one-plus-weight] the stored weight is the distance from one.
 __device__ __forceinline__ LaneDims rms_norm(const LaneDims& x, const LaneDims& weight, float eps) {
   float square[kDimsPerLane];
@@ -81,9 +88,7 @@ __device__ __forceinline__ LaneDims rms_norm(const LaneDims& x, const LaneDims& 
     square[i] = __fmul_rn(x.dim[i], x.dim[i]);
   }
   const float lane_sum = __fadd_rn(__fadd_rn(square[0], square[1]), __fadd_rn(square[2], square[3]));
-  const float mean_square = __fmul_rn(warp_sum(lane_sum), 1.0f / kHeadDim);
-  // A root and a division, not one of the rsqrt functions: both are IEEE operations, the same bits anywhere.
-  const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean_square, eps)));
+  const float inverse = inverse_root(warp_sum(lane_sum), eps);
   LaneDims normed;
   for (int i = 0; i < kDimsPerLane; ++i) {
     const float scaled = __fmul_rn(x.dim[i], inverse);

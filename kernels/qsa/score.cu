@@ -22,9 +22,18 @@
 //            block_capacity [score.block-capacity]; a position outside 0 .. tokens - 1, or whose fused row is
 //            not there [score.row-range-traps].
 // Succeeds   with nothing to do for no rows [score.no-rows].
-// Numerics   the query as in head_vector.cuh; dot products in f32 in the order the body states, so a score
-//            does not depend on the launch shape. A NaN in a key or a query reaches every score that sees it,
-//            and no other.
+// Entries    qsa_score         the fastest body the device has for so many rows: warpgroup multiplication on
+//                              compute capability 9.0, else mma.sync, scalar before 8.0
+//            qsa_score_mma     mma.sync, as on a device without warpgroup multiplication; refused before
+//                              compute capability 8.0
+//            qsa_score_scalar  f32 FMA on the CUDA cores, anywhere
+//            They take the same arguments and keep the same contract.
+// Numerics   the query as in head_vector.cuh, with the same bits in every body; dot products in f32 in the
+//            order the body states, so a score of one entry on one device depends on no length, and on the
+//            number of rows only where that chooses the body. A NaN in a key or a query reaches every score
+//            that sees it, and no other.
+//            A key that no row sees may hold anything. It may be read, inside block_capacity, and no score
+//            depends on it [score.unseen-keys].
 // Launch     tokens, block_capacity and score_cols are capacities; live lengths are read on the device, so
 //            one captured launch serves every length.
 // Scratch    none.
@@ -32,38 +41,29 @@
 
 #include "common/portability.cuh"
 #include "common/status.h"
+#include "qsa/score_mma.cuh"
 #include "qsa/score_row.cuh"
 #include "qsa/score_scalar.cuh"
-
-// The body is chosen here and nowhere else: a member of qsa::score_body, by name. The tensor-core bodies are
-// compiled when one is named: `mma`, `wgmma`, or `automatic`.
-#ifndef QSA_SCORE_BODY
-#define QSA_SCORE_BODY scalar
-#else
-#include "qsa/score_mma.cuh"
 #include "qsa/score_wgmma.cuh"
 
 namespace qsa {
 namespace score_body {
 
-// -DQSA_SCORE_BODY=automatic: by what the launch fixes, the number of rows and the device, and never by a
-// live length, so a captured launch stays right.
-struct automatic {
+// By what the launch fixes, the number of rows and the device, and never by a live length, so a captured
+// launch stays right.
+struct Automatic {
   static int32_t launch(const ScoreArguments& arguments, void* stream) {
-    if (wgmma::serves(arguments)) {
-      return wgmma::launch(arguments, stream);
+    if (Wgmma::serves(arguments)) {
+      return Wgmma::launch(arguments, stream);
     }
-    return mma::serves() ? mma::launch(arguments, stream) : scalar::launch(arguments, stream);
+    return Mma::serves() ? Mma::launch(arguments, stream) : Scalar::launch(arguments, stream);
   }
 };
 
 }  // namespace score_body
 }  // namespace qsa
-#endif
 
 namespace {
-
-using ScoreBody = qsa::score_body::QSA_SCORE_BODY;
 
 int32_t refuse_extents(const qsa::ScoreArguments& arguments) {
   const int64_t extents[] = {arguments.row_count,  arguments.tokens,         arguments.first_position,
@@ -97,6 +97,37 @@ int32_t refuse_pointers(const qsa::ScoreArguments& arguments) {
   return QSA_OK;
 }
 
+// What every entry refuses, and the launch of its body.
+template <class Body>
+int32_t launch_checked(const qsa::ScoreArguments& arguments, int64_t fused_stride, int64_t rotary_dim,
+                       void* stream) {
+  const int32_t extents = refuse_extents(arguments);
+  if (extents != QSA_OK) {
+    return extents;
+  }
+  // [score.column-stride] a shorter row would run into the next one.
+  const int64_t grid_columns = arguments.tokens < qsa::kRatio ? 1 : arguments.tokens / qsa::kRatio;
+  if (arguments.score_cols < grid_columns || fused_stride != qsa::kFusedStride) {
+    return QSA_BAD_STRIDE;
+  }
+  if (rotary_dim != qsa::kRotaryDim) {
+    return QSA_BAD_ROTARY;
+  }
+  // Written so that a NaN is refused too.
+  if (!(arguments.eps >= 0.0f)) {
+    return QSA_BAD_EPS;
+  }
+  // [score.no-rows] before the pointers: an empty buffer may have none.
+  if (arguments.row_count == 0) {
+    return QSA_OK;
+  }
+  const int32_t pointers = refuse_pointers(arguments);
+  if (pointers != QSA_OK) {
+    return pointers;
+  }
+  return Body::launch(arguments, stream);
+}
+
 }  // namespace
 
 extern "C" int32_t qsa_score(const uint16_t* fused_qk, const uint16_t* q_norm_weight, const uint16_t* cos,
@@ -105,33 +136,32 @@ extern "C" int32_t qsa_score(const uint16_t* fused_qk, const uint16_t* q_norm_we
                              int64_t first_position, int64_t fused_rows, int64_t block_capacity,
                              int64_t score_cols, int64_t fused_stride, int64_t rotary_dim, float eps,
                              void* stream) {
-  const qsa::ScoreArguments arguments{
-      fused_qk,       q_norm_weight, cos,       sin,    block_keys,     rows,
-      visible_len,    scores,        row_count, tokens, first_position, fused_rows,
-      block_capacity, score_cols,    eps};
-  const int32_t extents = refuse_extents(arguments);
-  if (extents != QSA_OK) {
-    return extents;
-  }
-  // [score.column-stride] a shorter row would run into the next one.
-  const int64_t grid_columns = tokens < qsa::kRatio ? 1 : tokens / qsa::kRatio;
-  if (score_cols < grid_columns || fused_stride != qsa::kFusedStride) {
-    return QSA_BAD_STRIDE;
-  }
-  if (rotary_dim != qsa::kRotaryDim) {
-    return QSA_BAD_ROTARY;
-  }
-  // Written so that a NaN is refused too.
-  if (!(eps >= 0.0f)) {
-    return QSA_BAD_EPS;
-  }
-  // [score.no-rows] before the pointers: an empty buffer may have none.
-  if (row_count == 0) {
-    return QSA_OK;
-  }
-  const int32_t pointers = refuse_pointers(arguments);
-  if (pointers != QSA_OK) {
-    return pointers;
-  }
-  return ScoreBody::launch(arguments, stream);
+  return launch_checked<qsa::score_body::Automatic>(
+      {fused_qk, q_norm_weight, cos, sin, block_keys, rows, visible_len, scores, row_count, tokens,
+       first_position, fused_rows, block_capacity, score_cols, eps},
+      fused_stride, rotary_dim, stream);
+}
+
+extern "C" int32_t qsa_score_mma(const uint16_t* fused_qk, const uint16_t* q_norm_weight, const uint16_t* cos,
+                                 const uint16_t* sin, const uint16_t* block_keys, const int32_t* rows,
+                                 const int32_t* visible_len, float* scores, int64_t row_count, int64_t tokens,
+                                 int64_t first_position, int64_t fused_rows, int64_t block_capacity,
+                                 int64_t score_cols, int64_t fused_stride, int64_t rotary_dim, float eps,
+                                 void* stream) {
+  return launch_checked<qsa::score_body::Mma>(
+      {fused_qk, q_norm_weight, cos, sin, block_keys, rows, visible_len, scores, row_count, tokens,
+       first_position, fused_rows, block_capacity, score_cols, eps},
+      fused_stride, rotary_dim, stream);
+}
+
+extern "C" int32_t qsa_score_scalar(const uint16_t* fused_qk, const uint16_t* q_norm_weight,
+                                    const uint16_t* cos, const uint16_t* sin, const uint16_t* block_keys,
+                                    const int32_t* rows, const int32_t* visible_len, float* scores,
+                                    int64_t row_count, int64_t tokens, int64_t first_position,
+                                    int64_t fused_rows, int64_t block_capacity, int64_t score_cols,
+                                    int64_t fused_stride, int64_t rotary_dim, float eps, void* stream) {
+  return launch_checked<qsa::score_body::Scalar>(
+      {fused_qk, q_norm_weight, cos, sin, block_keys, rows, visible_len, scores, row_count, tokens,
+       first_position, fused_rows, block_capacity, score_cols, eps},
+      fused_stride, rotary_dim, stream);
 }

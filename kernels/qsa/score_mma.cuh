@@ -12,15 +12,11 @@
 #include "qsa/score_mma_prefill.cuh"
 #include "qsa/score_row.cuh"
 
-// Up to this many rows read the keys again for every 8 rows; more go through tiles of 128 rows.
-#ifndef QSA_SCORE_DECODE_ROWS
-#define QSA_SCORE_DECODE_ROWS 32
-#endif
-
 namespace qsa {
 namespace score_mma {
 
-constexpr int64_t kDecodeRows = QSA_SCORE_DECODE_ROWS;
+// Up to this many rows read the keys again for every 8 rows; more go through tiles of 128 rows.
+constexpr int64_t kDecodeRows = 32;
 constexpr int64_t kMaximumRanges = 65535;  // gridDim.y
 
 // No row sees a block past either.
@@ -69,11 +65,13 @@ inline int32_t launch_prefill(const ScoreArguments& arguments, void* stream) {
 
 namespace score_body {
 
-// -DQSA_SCORE_BODY=mma
-struct mma {
+struct Mma {
   static bool serves() { return compute_capability() >= 80; }
 
   static int32_t launch(const ScoreArguments& arguments, void* stream) {
+    if (!serves()) {
+      return QSA_UNSUPPORTED;
+    }
     // By the number of rows alone, which the launch fixes: a captured launch stays right.
     if (arguments.row_count <= score_mma::kDecodeRows) {
       return score_decode::launch(arguments, score_mma::capacity_of(arguments), stream);

@@ -92,13 +92,12 @@ __device__ QSA_SCORE_PASS Weights one_plus(const WeightWords& words) {
 }
 
 // Only for a position that require_position() has passed.
-// [score.first-position] fused row 0 belongs to first_position.
 __device__ QSA_SCORE_PASS RowWords load_row(const ScoreArguments& arguments, int64_t position, int lane) {
-  const int64_t fused_row = position - arguments.first_position;
+  const QueryPlace place = query_place(arguments, position);
   const int dim = first_dim(lane);
-  const uint16_t* raw = arguments.fused_qk + fused_row * kFusedStride + (lane / kHeadLanes * kHeadDim + dim);
-  const uint16_t* cosine = arguments.cos + position * kRotaryDim + dim;
-  const uint16_t* sine = arguments.sin + position * kRotaryDim + dim;
+  const uint16_t* raw = place.heads + (lane / kHeadLanes * kHeadDim + dim);
+  const uint16_t* cosine = place.cosine + dim;
+  const uint16_t* sine = place.sine + dim;
   RowWords words;
   QSA_SCORE_UNROLL
   for (int k = 0; k < kGroups; ++k) {
@@ -127,7 +126,6 @@ __device__ QSA_SCORE_PASS RowWords no_row() {
   return words;
 }
 
-// [norm.eps] eps is added to the mean square, inside the root.
 __device__ QSA_SCORE_PASS float inverse_root_mean_square(const LaneDims (&x)[kGroups], float eps) {
   // The square of a bf16 is exact in f32, so adding it by FMA rounds as adding it does.
   float group_sum[kGroups];
@@ -143,8 +141,7 @@ __device__ QSA_SCORE_PASS float inverse_root_mean_square(const LaneDims (&x)[kGr
   for (int distance = kHeadLanes / 2; distance > 0; distance /= 2) {
     sum = __fadd_rn(sum, __shfl_xor_sync(kFullWarp, sum, distance));
   }
-  const float mean_square = __fmul_rn(sum, 1.0f / kHeadDim);
-  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean_square, eps)));
+  return inverse_root(sum, eps);
 }
 
 __device__ QSA_SCORE_PASS uint2 pack(const LaneDims& x) {
@@ -271,15 +268,15 @@ struct HeadWords {
 // Only for a position that require_position() has passed.
 __device__ QSA_SCORE_PASS HeadWords load_head(const ScoreArguments& arguments, int64_t position, int head,
                                               int lane) {
-  const int64_t fused_row = position - arguments.first_position;
-  const uint16_t* raw = arguments.fused_qk + fused_row * kFusedStride + head * kHeadDim;
+  const QueryPlace place = query_place(arguments, position);
+  const uint16_t* raw = place.heads + head * kHeadDim;
   // The lanes past the rotary dims load what they do not use.
-  const int64_t angle = position * kRotaryDim + lane % kRotaryLanes * kDimsPerLane;
+  const int angle = lane % kRotaryLanes * kDimsPerLane;
   HeadWords words;
   words.raw = __ldg(reinterpret_cast<const uint2*>(raw + lane * kDimsPerLane));
   words.weight = __ldg(reinterpret_cast<const uint2*>(arguments.q_norm_weight + lane * kDimsPerLane));
-  words.cosine = __ldg(reinterpret_cast<const uint2*>(arguments.cos + angle));
-  words.sine = __ldg(reinterpret_cast<const uint2*>(arguments.sin + angle));
+  words.cosine = __ldg(reinterpret_cast<const uint2*>(place.cosine + angle));
+  words.sine = __ldg(reinterpret_cast<const uint2*>(place.sine + angle));
   return words;
 }
 
@@ -315,28 +312,6 @@ __device__ QSA_SCORE_PASS void store_units(const PackedRow& packed, uint4* query
   for (int k = 0; k < kGroups; ++k) {
     store_group(packed.group[k], query, row, lane / kHeadLanes, lane % kHeadLanes + k * kHeadLanes);
   }
-}
-
-// relu() in one instruction: it is half of what the CUDA cores do for a score.
-// [score.nan-stays-nan] the maximum that keeps a NaN.
-__device__ QSA_SCORE_PASS float cut_at_zero(float x) {
-#if QSA_HOST
-  return relu(x);
-#else
-  float cut;
-  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(cut) : "f"(x));
-  return cut;
-#endif
-}
-
-// What two heads give to a score. [score.relu-per-head]
-__device__ QSA_SCORE_PASS float half_score(float dot, float other_dot) {
-  return __fadd_rn(cut_at_zero(dot), cut_at_zero(other_dot));
-}
-
-// [score.scale] the sum is divided by sqrt(128).
-__device__ QSA_SCORE_PASS float whole_score(float front, float back) {
-  return __fmul_rn(__fadd_rn(front, back), kScoreScale);
 }
 
 }  // namespace score_query

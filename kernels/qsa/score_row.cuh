@@ -1,4 +1,5 @@
-// What every score body shares: the arguments, the checks of one row, the row's query and the scale.
+// What every score body shares: the arguments, the checks of one row, where its query is read, and how the
+// dot products of its heads become a score. A rule that stands here can't differ from body to body.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,6 @@ __device__ __forceinline__ void require_visible_len(const ScoreArguments& argume
 
 // Traps unless the row stands inside the tables and its fused row is present.
 // [score.row-range-traps] a wrong position is refused, never clamped.
-// [score.first-position] fused row 0 belongs to first_position.
 __device__ __forceinline__ void require_position(const ScoreArguments& arguments, int64_t position) {
   if (position < 0 || position >= arguments.tokens) {
     QSA_TRAP("row position outside 0 .. tokens - 1");
@@ -53,27 +53,42 @@ __device__ __forceinline__ void require_position(const ScoreArguments& arguments
   }
 }
 
-// Query head `head` of the row at `position`; the whole warp calls it.
-// [score.query-norm-then-rotation] norm, bf16, then the rotation at the row's own position.
-__device__ __forceinline__ LaneDims query_head(const ScoreArguments& arguments, int64_t position, int head,
-                                               int lane) {
+// Where the query of a row is read: its four heads, one after another, and the row's angles.
+struct QueryPlace {
+  const uint16_t* heads;
+  const uint16_t* cosine;
+  const uint16_t* sine;
+};
+
+// Only for a position that require_position() has passed.
+// [score.first-position] fused row 0 belongs to first_position.
+// [score.query-norm-then-rotation] the angles are those of the row's own position.
+__device__ __forceinline__ QueryPlace query_place(const ScoreArguments& arguments, int64_t position) {
   const int64_t fused_row = position - arguments.first_position;
-  const uint16_t* raw = arguments.fused_qk + fused_row * kFusedStride + head * kHeadDim;
-  const LaneDims weight = load_lane_dims(arguments.q_norm_weight, lane);
-  const LaneDims normed = rms_norm(load_lane_dims(raw, lane), weight, arguments.eps);
-  const uint16_t* cos_row = arguments.cos + position * kRotaryDim;
-  const uint16_t* sin_row = arguments.sin + position * kRotaryDim;
-  return rotate(normed, cos_row, sin_row, lane);
+  return QueryPlace{arguments.fused_qk + fused_row * kFusedStride, arguments.cos + position * kRotaryDim,
+                    arguments.sin + position * kRotaryDim};
 }
 
-// [score.nan-stays-nan] a comparison keeps a NaN; fmaxf(x, 0) would turn it into a valid-looking zero.
-__device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
+// A dot product cut at zero, in one instruction: on the tensor cores this is half of what is left to do.
+// [score.nan-stays-nan] a NaN stays; fmaxf(x, 0) would turn it into a valid-looking zero.
+__device__ __forceinline__ float cut_at_zero(float x) {
+#if QSA_HOST
+  return x < 0.0f ? 0.0f : x;
+#else
+  float cut;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(cut) : "f"(x));
+  return cut;
+#endif
+}
 
+// What two heads give to a score.
 // [score.relu-per-head] each head is cut at zero before the heads are added.
-// [score.scale] the sum is divided by sqrt(128).
-__device__ __forceinline__ float score_of_heads(const float (&dot)[kQueryHeads]) {
-  const float front = __fadd_rn(relu(dot[0]), relu(dot[1]));
-  const float back = __fadd_rn(relu(dot[2]), relu(dot[3]));
+__device__ __forceinline__ float half_score(float dot, float other_dot) {
+  return __fadd_rn(cut_at_zero(dot), cut_at_zero(other_dot));
+}
+
+// [score.scale] the sum of the heads is divided by sqrt(128).
+__device__ __forceinline__ float whole_score(float front, float back) {
   return __fmul_rn(__fadd_rn(front, back), kScoreScale);
 }
 

@@ -77,6 +77,16 @@ __device__ __forceinline__ void unpack_key(const KeySlice& slice, float (&key)[k
   }
 }
 
+// Query head `head` of the row at `position`; the whole warp calls it.
+// [score.query-norm-then-rotation] norm, bf16, then the rotation.
+__device__ __forceinline__ LaneDims query_head(const ScoreArguments& arguments, int64_t position, int head,
+                                               int lane) {
+  const QueryPlace place = query_place(arguments, position);
+  const LaneDims raw = load_lane_dims(place.heads + head * kHeadDim, lane);
+  const LaneDims normed = rms_norm(raw, load_lane_dims(arguments.q_norm_weight, lane), arguments.eps);
+  return rotate(normed, place.cosine, place.sine, lane);
+}
+
 // Warps take the heads in turn; any number of warps covers all four.
 __device__ __forceinline__ void build_query(const ScoreArguments& arguments, int64_t position, float* query,
                                             int warp, int lane) {
@@ -121,7 +131,7 @@ __device__ __forceinline__ float score_block(const QuerySlice& query, const KeyS
   for (int head = 0; head < kQueryHeads; ++head) {
     dot[head] = group_sum(dot[head]);
   }
-  return score_of_heads(dot);
+  return whole_score(half_score(dot[0], dot[1]), half_score(dot[2], dot[3]));
 }
 
 __global__ void __launch_bounds__(kThreads, kCtasPerMultiprocessor) score_kernel(ScoreArguments arguments) {
@@ -187,8 +197,7 @@ inline int64_t splits_of(const ScoreArguments& arguments) {
 
 namespace score_body {
 
-// -DQSA_SCORE_BODY=scalar
-struct scalar {
+struct Scalar {
   static int32_t launch(const ScoreArguments& arguments, void* stream) {
     const dim3 grid(static_cast<unsigned>(arguments.row_count),
                     static_cast<unsigned>(score_scalar::splits_of(arguments)));

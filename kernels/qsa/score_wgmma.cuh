@@ -402,8 +402,7 @@ inline int32_t launch(const ScoreArguments& arguments, void* stream) {
 
 namespace score_body {
 
-// -DQSA_SCORE_BODY=wgmma
-struct wgmma {
+struct Wgmma {
   // Whether it is there, and faster than score_mma.cuh for so many rows.
   static bool serves(const ScoreArguments& arguments) {
 #if QSA_HOST
@@ -414,13 +413,14 @@ struct wgmma {
 #endif
   }
 
+  // Only where it serves.
   static int32_t launch(const ScoreArguments& arguments, void* stream) {
 #if QSA_HOST
     (void)arguments;
     (void)stream;
     return QSA_UNSUPPORTED;
 #else
-    return score_wgmma::is_available() ? score_wgmma::launch(arguments, stream) : QSA_UNSUPPORTED;
+    return score_wgmma::launch(arguments, stream);
 #endif
   }
 };

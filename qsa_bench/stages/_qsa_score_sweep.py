@@ -16,12 +16,19 @@ import numpy.typing as npt
 
 from qsa_bench.bf16 import round_to_bf16
 from qsa_bench.families import seeded
-from qsa_bench.model import Finding, Status
+from qsa_bench.model import Finding
 from qsa_bench.oracles.qsa_numerics import FUSED_STRIDE, ScoreOracle
 from qsa_bench.program import Program
 from qsa_bench.stages import _qsa_inputs as qsa
-from qsa_bench.stages._qsa_score_judge import judge_scores
-from qsa_bench.stages._qsa_score_launch import STAGE_NAME, Launch, oracle_of, program
+from qsa_bench.stages._qsa_score_judge import judge_scores, worse
+from qsa_bench.stages._qsa_score_launch import (
+    SCALAR,
+    SCORES,
+    STAGE_NAME,
+    Launch,
+    oracle_of,
+    program,
+)
 from qsa_bench.stages.base import Outputs, SweepAxis, SweepPoint, SweepSpec
 
 Array = npt.NDArray[Any]
@@ -75,12 +82,13 @@ def point(entry: str, axes: Mapping[str, str]) -> SweepPoint:
     read = (queries + qsa.HEAD_DIM + blocks * qsa.HEAD_DIM) * _BF16 + count * 8
 
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
-        return _judge(_oracle(count, context), outputs["scores"])
+        return _judge(_oracle(count, context), outputs[SCORES[entry]], SCORES[entry])
 
-    return SweepPoint(entry, dict(axes), program(launch), judge, read, count * blocks * 4)
+    made = program(launch, entries=(entry,))
+    return SweepPoint(entry, dict(axes), made, judge, read, count * blocks * 4)
 
 
-def _judge(want: ScoreOracle, got: Array) -> list[Finding]:
+def _judge(want: ScoreOracle, got: Array, name: str) -> list[Finding]:
     """Hold the rows to the oracle of those that differ, in turns; the worst of each check."""
     different = want.value.shape[0]
     worst: dict[str, Finding] = {}
@@ -94,36 +102,31 @@ def _judge(want: ScoreOracle, got: Array) -> list[Finding]:
             written=want.written[held],
             flagged=want.flagged[held],
         )
-        for finding in judge_scores(oracle, part):
+        for finding in judge_scores(oracle, part, name=name):
             before = worst.get(finding.check)
-            if before is None or _weight(finding) > _weight(before):
-                worst[finding.check] = finding
+            worst[finding.check] = finding if before is None else worse(before, finding)
     return list(worst.values())
 
 
-def _weight(finding: Finding) -> tuple[bool, float]:
-    return finding.status is not Status.PASS, finding.evidence.margin or 0.0
-
-
-_BODIES = ("auto", "scalar", "mma", "automatic")
+_ENTRIES = tuple(SCORES)
 
 SWEEP = SweepSpec(
-    entries=("qsa_score",),
+    entries=_ENTRIES,
     axes={
         "context": SweepAxis("size", "tokens that every row sees", _CONTEXTS),
         "rows": SweepAxis("count", "rows of a launch", ("1",)),
         "input": SweepAxis("word", "kind of vectors", ("normal",), INPUTS),
     },
     standard=(
-        {"context": _CONTEXTS, "rows": ("1",), "cache": ("warm", "cold"), "body": _BODIES},
+        {"context": _CONTEXTS, "rows": ("1",), "cache": ("warm", "cold"), "entry": _ENTRIES},
         {
             "context": _CONTEXTS,
             "rows": ("1",),
             "threads": ("128", "256", "512"),
-            "body": ("scalar",),
+            "entry": (SCALAR,),
         },
-        {"context": ("8192", "65536", "262144"), "rows": ("8", "64"), "body": _BODIES},
-        {"context": ("8192", "65536"), "rows": ("2048",), "body": _BODIES},
+        {"context": ("8192", "65536", "262144"), "rows": ("8", "64"), "entry": _ENTRIES},
+        {"context": ("8192", "65536"), "rows": ("2048",), "entry": _ENTRIES},
     ),
     point=point,
 )

@@ -2,12 +2,15 @@
 
 Contract section 1, "query" and "score". Kernel: kernels/qsa/score.cu; mutants:
 mutations/qsa_score/.
+
+A case calls the automatic entry and the scalar one; the mma entry, which the emulated device has in
+the automatic one's place, is called on a GPU in cases of its own.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +18,16 @@ import numpy as np
 from qsa_bench.families import seeded
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import qsa as qsa_golden
-from qsa_bench.model import Finding
+from qsa_bench.model import TARGETS, Finding
 from qsa_bench.oracles.qsa_numerics import ABSOLUTE_BOUND, pool_oracle
-from qsa_bench.program import TRAP, At, Call, Program, Value
+from qsa_bench.program import Program
 from qsa_bench.stages import _qsa_inputs as qsa
-from qsa_bench.stages._qsa_score_judge import CHECKS, NUMBERS, judge_scores
+from qsa_bench.stages._qsa_score_faults import refusals, traps
+from qsa_bench.stages._qsa_score_judge import CHECKS, NUMBERS, SELECTION, judge_entries
 from qsa_bench.stages._qsa_score_launch import (
+    BOTH,
     KERNEL,
+    MMA,
     STAGE_NAME,
     Launch,
     launch_of,
@@ -34,14 +40,14 @@ from qsa_bench.stages.base import (
     FEW_SCHEDULES,
     ONE_SCHEDULE,
     Case,
+    Judge,
     Outputs,
     Stage,
-    no_judge,
 )
 
 _GENERATED_ROWS = 250
 _SEEDS = 20
-_CHECKED_BYTES = 300_000
+_CHECKED_BYTES = 400_000
 
 CLAUSES = {
     "relu-per-head": "each head's dot product is cut at zero before the heads are added",
@@ -56,6 +62,8 @@ CLAUSES = {
     "three-roundings": "both products of the rotation and their sum are each rounded to bf16",
     "block-order": "column b is the score of block b",
     "nan-stays": "a NaN stays NaN in the scores that see it, and reaches no other",
+    "unseen-keys": "a key that no row sees reaches no score, whatever it holds",
+    "rows-apart": "a row's scores depend on no other row of the launch, however many there are",
     "untouched-tail": "only the first visible_len / 4 columns are written",
     "zero-visible": "visible_len 0 writes nothing and succeeds; so do no rows",
     "first-position": "row r reads fused row rows[r] - first_position",
@@ -74,25 +82,38 @@ def _case(
     make: Callable[[], Launch],
     schedules: str = FEW_SCHEDULES,
     golden: bool = False,
-) -> Case:
+) -> Iterator[Case]:
+    """Yield the case of a launch: both entries, and the mma one where it is not the automatic."""
     launch = functools.cache(make)
     oracle = functools.cache(lambda: oracle_of(launch()))
 
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
-        return judge_scores(oracle(), outputs["scores"], golden)
+        return judge_entries(oracle(), outputs, golden)
 
-    built = program(launch())
-    return Case(
-        STAGE_NAME,
-        family,
-        label,
-        tuple(clauses),
-        lambda: built,
-        judge,
-        checked=built.bytes <= _CHECKED_BYTES,
-        schedules=schedules,
-        writes=any(seen >= qsa.RATIO for seen in launch().visible_len),
-    )
+    for entries, ending, targets in ((BOTH, "", TARGETS), ((MMA,), "-mma", ("cuda",))):
+        built = program(launch(), entries=entries)
+        yield Case(
+            STAGE_NAME,
+            family,
+            f"{label}{ending}",
+            tuple(clauses),
+            lambda built=built: built,  # type: ignore[misc]
+            judge if entries == BOTH else _without_counts(judge),
+            checked=built.bytes <= _CHECKED_BYTES,
+            schedules=schedules,
+            targets=targets,
+            writes=any(seen >= qsa.RATIO for seen in launch().visible_len),
+        )
+
+
+def _without_counts(judge: Judge) -> Judge:
+    """Return a judge whose findings carry no counts: a golden's scores are counted once."""
+
+    def judged(built: Program, outputs: Outputs) -> Iterable[Finding]:
+        for finding in judge(built, outputs):
+            yield replace(finding, evidence=replace(finding.evidence, numbers={}))
+
+    return judged
 
 
 _NUMERICS = (
@@ -112,7 +133,7 @@ _NUMERICS = (
 def _golden_cases(golden: Golden) -> Iterator[Case]:
     for case in qsa_golden.cases(golden):
         inputs = qsa.of_golden(golden, case)
-        yield _case(
+        yield from _case(
             "golden",
             f"case{case.index}",
             (*_NUMERICS, "untouched-tail"),
@@ -124,7 +145,7 @@ def _golden_cases(golden: Golden) -> Iterator[Case]:
 
 def _families() -> Iterator[Case]:
     for scale, clause in ((3e-3, "eps"), (1e-4, "eps"), (30.0, "one-plus-weight")):
-        yield _case(
+        yield from _case(
             "scale",
             f"{scale:g}",
             (clause, *_NUMERICS),
@@ -133,7 +154,7 @@ def _families() -> Iterator[Case]:
             ),
         )
     for seed in range(_SEEDS):
-        yield _case(
+        yield from _case(
             "seeds",
             str(seed),
             _NUMERICS,
@@ -142,12 +163,14 @@ def _families() -> Iterator[Case]:
             ),
             schedules=ONE_SCHEDULE,
         )
-    yield _case("one-hot", "heads", _NUMERICS, lambda: launch_of(qsa.one_hot_heads(80), (79, 50)))
-    yield _case(
+    yield from _case(
+        "one-hot", "heads", _NUMERICS, lambda: launch_of(qsa.one_hot_heads(80), (79, 50))
+    )
+    yield from _case(
         "zeros", "opposed", ("relu-per-head",), lambda: launch_of(qsa.opposed_heads(60), (59, 33))
     )
     for token in (0, 21, 39):
-        yield _case(
+        yield from _case(
             "nan",
             f"token{token}",
             ("nan-stays",),
@@ -155,9 +178,9 @@ def _families() -> Iterator[Case]:
                 qsa.poisoned_key(44, token), (43, 19, 22, 38, 39)
             ),
         )
-    yield _case("nan", "query", ("nan-stays",), _poisoned_query)
+    yield from _case("nan", "query", ("nan-stays",), _poisoned_query)
     for length in range(6):
-        yield _case(
+        yield from _case(
             "visible",
             str(length),
             ("zero-visible", "untouched-tail"),
@@ -166,7 +189,7 @@ def _families() -> Iterator[Case]:
             ),
         )
     for first in (0, 1, 2, 3, 33):
-        yield _case(
+        yield from _case(
             "start",
             f"first{first}",
             ("first-position", "own-position"),
@@ -178,7 +201,7 @@ def _families() -> Iterator[Case]:
             schedules=EVERY_SCHEDULE if first == 33 else FEW_SCHEDULES,
         )
     for extra in (1, 3, 40):
-        yield _case(
+        yield from _case(
             "spare-cols",
             str(extra),
             ("score-stride", "untouched-tail"),
@@ -187,7 +210,7 @@ def _families() -> Iterator[Case]:
             ),
         )
     # Padding rows: their positions are of no sequence and must not be looked at.
-    yield _case(
+    yield from _case(
         "visible",
         "padding-rows",
         ("zero-visible",),
@@ -195,24 +218,104 @@ def _families() -> Iterator[Case]:
             qsa.random_inputs(24, "visible"), (20, -1, 9, 2**31 - 1, 24), (21, 0, 10, 0, 0)
         ),
     )
-    # One CTA a row that walks all blocks, and as many CTAs as there are blocks to share out.
-    for processors in (1, 132):
-        yield _case(
-            "split",
-            f"multiprocessors{processors}",
-            ("block-order",),
-            lambda processors=processors: replace(  # type: ignore[misc]
-                launch_of(qsa.random_inputs(150, "split"), (149, 131, 60)),
-                multiprocessors=processors,
-            ),
-        )
-    yield _case(
+    yield from _shapes()
+    yield from _case(
         "long",
         "blocks-past-32768",
         ("block-order",),
         _long_launch,
         schedules=ONE_SCHEDULE,
     )
+
+
+def _shapes() -> Iterator[Case]:
+    """Yield launches by how rows and keys are shared out: the values are like everywhere.
+
+    Up to 32 rows the mma body takes 2, 4 or 8 at a time, from 33 on 128; up to 23 rows is what the
+    automatic one leaves to it on compute capability 9.0.
+    """
+    for count in (1, 2, 8, 9, 30, 33, 131):
+        yield from _case(
+            "rows",
+            str(count),
+            ("rows-apart", "untouched-tail"),
+            lambda count=count: _mixed_rows(140, count),  # type: ignore[misc]
+        )
+    # Few CTAs that walk the keys, and as many as there are keys to share out.
+    for processors in (1, 132):
+        for family, tokens, rows in (("split", 560, 2), ("walk", 2120, 1), ("tiles", 776, 34)):
+            yield from _case(
+                family,
+                f"multiprocessors{processors}",
+                ("block-order", "rows-apart"),
+                lambda tokens=tokens, rows=rows, processors=processors: replace(  # type: ignore[misc]
+                    _last_rows(tokens, rows), multiprocessors=processors
+                ),
+                schedules=ONE_SCHEDULE if family == "walk" else FEW_SCHEDULES,
+            )
+    # Chunks of prefill whose last rows alone come to another tile of 64 keys, or 128.
+    for tokens, count in ((263, 128), (520, 64)):
+        yield from _case(
+            "chunk",
+            str(count),
+            ("rows-apart", "untouched-tail"),
+            lambda tokens=tokens, count=count: launch_of(  # type: ignore[misc]
+                qsa.random_inputs(tokens, "chunk"),
+                range(tokens - count, tokens),
+                fused_first=tokens - count,
+            ),
+        )
+    for extra in (1, 2):
+        yield from _case(
+            "spare-cols",
+            f"tile-{extra}",
+            ("score-stride", "untouched-tail"),
+            lambda extra=extra: replace(_mixed_rows(100, 35), extra_cols=extra),  # type: ignore[misc]
+        )
+    yield from _case(
+        "nan",
+        "tile",
+        ("nan-stays", "rows-apart"),
+        lambda: launch_of(qsa.poisoned_key(164, 81), range(60, 164, 3)),
+    )
+    for rows in (2, 40):
+        yield from _case(
+            "unseen",
+            f"rows{rows}",
+            ("unseen-keys",),
+            lambda rows=rows: _unseen_keys(rows),  # type: ignore[misc]
+        )
+
+
+def _mixed_rows(tokens: int, count: int) -> Launch:
+    """Return `count` rows in no order of length, every seventh of a longer launch a padding row."""
+    rows = [(37 * row + tokens - 1) % tokens for row in range(count)]
+    seen = [0 if row % 7 == 6 else position + 1 for row, position in enumerate(rows)]
+    at = [-1 if length == 0 else position for position, length in zip(rows, seen, strict=True)]
+    return launch_of(qsa.random_inputs(tokens, "rows"), at, seen)
+
+
+def _last_rows(tokens: int, count: int) -> Launch:
+    """Return the last `count` rows of a context, without the fused rows of those before.
+
+    Each sees less than the one before it, the last half of the context.
+    """
+    rows = range(tokens - count, tokens)
+    seen = [tokens - row * (tokens // 2) // max(count - 1, 1) for row in range(count)]
+    inputs = qsa.random_inputs(tokens, "last")
+    return launch_of(inputs, rows, seen, fused_first=tokens - count)
+
+
+def _unseen_keys(count: int) -> Launch:
+    """Return rows that see up to 27 blocks of 50, the keys of the others being NaN."""
+    launch = launch_of(
+        qsa.random_inputs(200, "unseen"),
+        range(200 - count, 200),
+        [111 - 2 * row for row in range(count)],
+    )
+    keys = launch.block_keys.copy()
+    keys[27:] = 0x7FC0
+    return replace(launch, block_keys=keys, unseen=27)
 
 
 def _long_launch() -> Launch:
@@ -242,149 +345,24 @@ def _poisoned_query() -> Launch:
     return launch_of(inputs.with_fused(fused), (43, 30, 29, 31))
 
 
-def _traps() -> Iterator[Case]:
-    wrong: Mapping[str, tuple[str, Sequence[int], Sequence[int], int]] = {
-        "visible-negative": ("visible-range-traps", (20, 21), (21, -1), 0),
-        "visible-past-tokens": ("visible-range-traps", (20, 21), (21, 49), 0),
-        "visible-least": ("visible-range-traps", (20,), (-(2**31),), 0),
-        "row-negative": ("row-range-traps", (20, -1), (21, 8), 0),
-        "row-past-tokens": ("row-range-traps", (20, 48), (21, 8), 0),
-        "row-before-fused": ("row-range-traps", (20, 7), (21, 8), 8),
-    }
-    for label, (clause, rows, seen, first) in wrong.items():
-
-        def build(
-            rows: Sequence[int] = rows, seen: Sequence[int] = seen, first: int = first
-        ) -> Program:
-            return program(launch_of(qsa.random_inputs(48, "trap"), rows, seen, first), TRAP)
-
-        yield _trap(label, clause, build)
-
-    # One capacity smaller than what the buffers hold: nothing but the check itself stops these.
-    smaller: Mapping[str, tuple[str, Mapping[str, Value], tuple[int, int], tuple[int, int]]] = {
-        "row-past-tables": ("row-range-traps", {"tokens": 44}, (20, 44), (21, 8)),
-        "row-past-fused": ("row-range-traps", {"fused_rows": 40}, (20, 40), (21, 41)),
-        "visible-past-tables": ("visible-range-traps", {"tokens": 40}, (20, 30), (21, 41)),
-        "keys-short": ("visible-range-traps", {"block_capacity": 9}, (20, 40), (21, 41)),
-    }
-    for label, (clause, change, two_rows, two_seen) in smaller.items():
-
-        def build_smaller(
-            change: Mapping[str, Value] = change,
-            rows: Sequence[int] = two_rows,
-            seen: Sequence[int] = two_seen,
-        ) -> Program:
-            base = program(launch_of(qsa.random_inputs(48, "trap"), rows, seen), TRAP)
-            values = {**base.calls[0].values, **change}
-            return Program(base.buffers, (Call(STAGE_NAME, "qsa_score", values, TRAP),))
-
-        yield _trap(label, clause, build_smaller)
-
-
-def _trap(label: str, clause: str, build: Callable[[], Program]) -> Case:
-    return Case(
-        STAGE_NAME,
-        "trap",
-        label,
-        (clause,),
-        build,
-        no_judge,
-        checked=True,
-        schedules=FEW_SCHEDULES,
-        writes=False,
-    )
-
-
-def _refusals() -> Iterator[Case]:
-    pointers = (
-        "fused_qk",
-        "q_norm_weight",
-        "cos",
-        "sin",
-        "block_keys",
-        "rows",
-        "visible_len",
-        "scores",
-    )
-    extents = (
-        "row_count",
-        "tokens",
-        "first_position",
-        "fused_rows",
-        "block_capacity",
-        "score_cols",
-    )
-    most = 2**31 - 1
-    changes: list[tuple[str, Mapping[str, Value], int]] = [
-        *((f"null-{name}", {name: None}, qsa.NULL_POINTER) for name in pointers),
-        *((f"unaligned-{name}", {name: At(name, 4)}, qsa.UNSUPPORTED) for name in pointers[:5]),
-        # Only what comes after it is refused: 16 bytes of alignment, and the last i32, will do.
-        ("null-after-16", {"fused_qk": At("fused_qk", 8), "cos": None}, qsa.NULL_POINTER),
-        ("null-after-most-rows", {"row_count": most, "cos": None}, qsa.NULL_POINTER),
-        (
-            "null-after-most-tokens",
-            {"tokens": most, "score_cols": most // 4, "cos": None},
-            qsa.NULL_POINTER,
-        ),
-        ("null-after-one-col", {"tokens": 3, "score_cols": 1, "cos": None}, qsa.NULL_POINTER),
-        ("rows-beyond-i32", {"row_count": most + 1}, qsa.BAD_EXTENT),
-        ("tokens-beyond-i32", {"tokens": most + 1, "score_cols": most}, qsa.BAD_EXTENT),
-        *((f"negative-{name}", {name: -1}, qsa.BAD_EXTENT) for name in extents),
-        ("stride-639", {"fused_stride": 639}, qsa.BAD_STRIDE),
-        ("stride-641", {"fused_stride": 641}, qsa.BAD_STRIDE),
-        ("rotary-32", {"rotary_dim": 32}, qsa.BAD_ROTARY),
-        ("rotary-128", {"rotary_dim": 128}, qsa.BAD_ROTARY),
-        ("negative-eps", {"eps": -1e-6}, qsa.BAD_EPS),
-        ("nan-eps", {"eps": float("nan")}, qsa.BAD_EPS),
-        ("short-score-cols", {"score_cols": 7}, qsa.BAD_STRIDE),
-        ("zero-score-cols", {"score_cols": 0, "tokens": 3}, qsa.BAD_STRIDE),
-    ]
-    for label, change, code in changes:
-
-        def build(change: Mapping[str, Value] = change, code: int = code) -> Program:
-            base = program(launch_of(qsa.random_inputs(32, "refusal"), (31, 12)))
-            values = {**base.calls[0].values, **change}
-            return Program(base.buffers, (Call(STAGE_NAME, "qsa_score", values, code),))
-
-        yield _nothing("refusal", label, "refusals", build)
-
-    def no_rows() -> Program:
-        base = program(launch_of(qsa.random_inputs(32, "refusal"), (31, 12)))
-        values = {**base.calls[0].values, "row_count": 0}
-        return Program(base.buffers, (Call(STAGE_NAME, "qsa_score", values),))
-
-    yield _nothing("no-rows", "zero", "zero-visible", no_rows)
-
-
-def _nothing(family: str, label: str, clause: str, build: Callable[[], Program]) -> Case:
-    return Case(
-        STAGE_NAME,
-        family,
-        label,
-        (clause,),
-        build,
-        no_judge,
-        schedules=ONE_SCHEDULE,
-        writes=False,
-    )
-
-
 def generated(seed: int) -> tuple[Case, int]:
     """Return a case of random rows that see random lengths, zero among them, and its rows."""
     random = seeded("generated-rows", seed)
     tokens = 24 + seed % 61
     rows = random.integers(0, tokens, _GENERATED_ROWS)
     seen = random.integers(0, tokens + 1, _GENERATED_ROWS)
-    made = _case(
-        "generated",
-        str(seed),
-        _NUMERICS,
-        lambda: launch_of(
-            qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 5 - 2)),
-            rows.tolist(),
-            seen.tolist(),
-        ),
-        schedules=ONE_SCHEDULE,
+    made = next(
+        _case(
+            "generated",
+            str(seed),
+            _NUMERICS,
+            lambda: launch_of(
+                qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 5 - 2)),
+                rows.tolist(),
+                seen.tolist(),
+            ),
+            schedules=ONE_SCHEDULE,
+        )
     )
     return made, _GENERATED_ROWS
 
@@ -394,8 +372,8 @@ def cases(golden: Golden | None) -> Sequence[Case]:
     return [
         *(_golden_cases(golden) if golden is not None else ()),
         *_families(),
-        *_traps(),
-        *_refusals(),
+        *traps(),
+        *refusals(),
     ]
 
 
@@ -404,7 +382,7 @@ STAGE = Stage(
     summary="QSA scores: fused rows and block keys to scores",
     kernels=(KERNEL,),
     clauses=CLAUSES,
-    checks=CHECKS,
+    checks={**CHECKS, **SELECTION},
     cases=cases,
     generated=generated,
     golden_kind="qsa",

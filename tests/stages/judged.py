@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,14 @@ def written(scores: Array, where: Array) -> Array:
     return shown
 
 
-def gated(stage: Stage, cases: Sequence[Case]) -> list[Verdict]:
-    """Run the kernels of this tree on cases, in one order of threads; return every verdict."""
+def gated(stage: Stage, cases: Sequence[Case], root: Path | None = None) -> list[Verdict]:
+    """Run the kernels of a tree, this one's unless told, on cases, in FIFO and LIFO order of threads.
+
+    Return every verdict.
+    """
     builder = Builder(resources.cache_root())
-    root = resources.tree_root()
-    builds = parity.build_stage(builder, stage.kernels, "host", root, (parity.PLAIN,))
+    tree = root or resources.tree_root()
+    builds = parity.build_stage(builder, stage.kernels, "host", tree, (parity.PLAIN,))
     assert builds.failure is None
     with parity.Workload(stage, cases, "host", 0) as workload:
         return workload.gate(builds).verdicts

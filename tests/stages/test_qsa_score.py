@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from qsa_bench import baseline, mutants, resources
 from qsa_bench.bf16 import to_float32
+from qsa_bench.compare import bitwise
 from qsa_bench.model import Status
-from qsa_bench.oracles.qsa_numerics import ScoreOracle, pool_oracle, query_heads
+from qsa_bench.oracles.qsa_numerics import Flips, ScoreOracle, pool_oracle, query_heads
 from qsa_bench.program import OK, TRAP
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages import load_stage, qsa_score
-from qsa_bench.stages._qsa_score_judge import judge_scores
-from qsa_bench.stages._qsa_score_launch import Launch, launch_of, oracle_of
+from qsa_bench.stages._qsa_score_judge import _inversions, judge_entries, judge_scores
+from qsa_bench.stages._qsa_score_launch import (
+    AUTOMATIC,
+    MMA,
+    SCALAR,
+    Launch,
+    launch_of,
+    oracle_of,
+    program,
+)
+from qsa_bench.stages.base import Case
 from tests.stages.judged import (
     as_f32,
     by_check,
@@ -287,19 +301,173 @@ def test_spare_columns_make_the_row_stride_differ_from_the_grid() -> None:
         assert values["score_cols"] == 52 // 4 + extra
 
 
-def test_the_splits_run_one_cta_a_row_and_several() -> None:
-    assert case_of(STAGE, "split/multiprocessors1").build().device == {"multiprocessors": 1}
-    blocks = case_of(STAGE, "split/multiprocessors132").build().buffer("block_keys").shape[0]
-    assert blocks > 32  # more than a CTA takes in one pass
+def test_a_case_calls_both_entries_and_a_gpu_the_mma_one_on_the_same_inputs() -> None:
+    cases = {case.id: case for case in STAGE.cases(golden())}
+    entries = {name: [c.entry for c in case.build().calls] for name, case in cases.items()}
+    both = [name for name, called in entries.items() if len(called) > 1]
+    assert len(both) > 60
+    for name in both:
+        assert entries[name] == [AUTOMATIC, SCALAR]
+        twin = cases[f"{name}-mma"]
+        assert (twin.targets, entries[twin.id]) == (("cuda",), [MMA])
+        for buffer in twin.build().buffers[:-1]:
+            np.testing.assert_array_equal(buffer.data, cases[name].build().buffer(buffer.name).data)
+    for family in ("trap", "refusal", "no-rows"):
+        alone = [name for name in entries if f"/{family}/" in name]
+        assert {entry for name in alone for entry in entries[name]} == {AUTOMATIC, SCALAR, MMA}
+        assert all(len(entries[name]) == 1 for name in alone)
+
+
+@pytest.mark.parametrize("buffer", ["scores", "scores_scalar"])
+def test_a_wrong_score_of_either_entry_is_seen_and_named(buffer: str) -> None:
+    case = case_of(STAGE, "golden/case2")
+    want, got = exact(golden_launch(2))
+    outputs = {"scores": got, "scores_scalar": got}
+    assert failed(judged(case, **outputs)) == set()
+    wrong = got.copy()
+    place = tuple(int(part) for part in np.argwhere(want.written & ~want.flagged)[9])
+    wrong[place] += np.float32(1)
+    found = by_check(judged(case, **{**outputs, buffer: wrong}))
+    assert found["score"].evidence.where == f"{buffer}[{place[0]}, {place[1]}]"
+    assert found["score"].status is Status.WRONG
+    # Golden scores are counted once, whatever is wrong, and what is left by either entry.
+    assert found["score"].evidence.numbers["scores"] == want.written.sum()
+    assert found["score"].evidence.numbers["left"] == 1
+
+
+def of_one_row(value: list[float], bound: float = 0.0) -> ScoreOracle:
+    """Return the oracle of a row of scores, each held at `bound` more than without flips."""
+    score = np.array([value])
+    unwidened = 2e-6 + 2e-6 * np.abs(score)
+    written = np.ones(score.shape, dtype=np.bool_)
+    return ScoreOracle(score, unwidened + bound, written, written & (bound > 0), Flips())
+
+
+def test_entries_that_order_two_blocks_differently_select_differently() -> None:
+    left, right = [3.0, 1.0, 2.0, 0.0], [3.0, 2.0, 1.0, 0.0]
+    want = of_one_row(left, bound=2.0)
+    outputs = {"scores": as_f32(np.array([left])), "scores_scalar": as_f32(np.array([right]))}
+    found = by_check(judge_entries(want, outputs))
+    # Each by itself is legal: an element of the query may have been rounded the other way.
+    assert found["widened"].status is Status.PASS
+    assert found["selection"].status is Status.WRONG
+    assert found["selection"].evidence.where == "scores[0, 1]"
+
+
+@pytest.mark.parametrize(("gap", "status"), [(1e-5, Status.PASS), (3e-5, Status.WRONG)])
+def test_blocks_closer_than_f32_tells_may_change_places(gap: float, status: Status) -> None:
+    # Both scores may err by 6e-6 and both entries do: 2.4e-5 apart they still may trade places.
+    row = [2.0, 2.0 + gap]
+    outputs = {
+        "scores": as_f32(np.array([row])),
+        "scores_scalar": as_f32(np.array([row[::-1]])),
+    }
+    assert by_check(judge_entries(of_one_row(row, 1.0), outputs))["selection"].status is status
+
+
+def test_equal_scores_are_ordered_by_index_and_a_nan_is_nobodys_order() -> None:
+    row = np.array([[0.0, 0.0, 1.0, np.nan, 0.0]], dtype=np.float32)
+    want = of_one_row([0.0, 0.0, 1.0, math.nan, 0.0])
+    nudged = row + np.array([[0, 2e-6, 0, 0, 1e-6]], dtype=np.float32)
+    found = by_check(judge_entries(want, {"scores": row, "scores_scalar": nudged}))
+    assert found["selection"].status is Status.PASS
+    assert found["selection"].evidence.total == 6
+    assert 0 < (found["selection"].evidence.margin or 0) < 1
+
+
+def test_inversions_are_those_of_every_pair() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(50):
+        size = int(random.integers(2, 30))
+        by = random.integers(0, 8, size).astype(np.float32)
+        scores = by + random.normal(0, 1, size)
+        bound = random.uniform(0.1, 0.5, size)
+        gap, limit, pair = _inversions(scores, by, bound)
+        order = sorted(range(size), key=lambda block: (-by[block], block))
+        for place, (upper, lower) in enumerate(pair):
+            assert upper == order[place]
+            assert limit[place] == pytest.approx(2 * (bound[upper] + bound[lower]))
+            excess = max(
+                scores[block] - scores[upper] - 2 * (bound[block] + bound[upper])
+                for block in order[place + 1 :]
+            )
+            assert (gap[place] > limit[place]) == (excess > 0)
+
+
+def test_the_rows_of_a_launch_come_in_every_number_that_is_served_differently() -> None:
+    counts = {}
+    for case in STAGE.cases(golden()):
+        if case.family == "rows" and "cuda" in case.targets and "host" in case.targets:
+            built = case.build()
+            counts[built.array("rows").size] = built.array("visible_len")
+    assert {1, 2, 8, 9, 30, 33, 131} == set(counts)
+    assert 131 % 128 != 0
+    # Inside every group of eight rows of the tiles: other lengths, and rows that see nothing.
+    for first in range(0, 128, 8):
+        lengths = counts[131][first : first + 8]
+        assert 0 in lengths
+        assert np.unique(lengths // 4).size > 5
+
+
+def test_the_keys_are_shared_out_over_ctas_and_walked_by_one() -> None:
+    for family, least in (("split", 128), ("walk", 512), ("tiles", 192)):
+        for processors in (1, 132):
+            built = case_of(STAGE, f"{family}/multiprocessors{processors}").build()
+            assert built.device == {"multiprocessors": processors}
+            assert built.array("visible_len").max() // 4 > least
+            assert built.array("visible_len").max() > 1.9 * built.array("visible_len").min() or (
+                built.array("visible_len").size == 1
+            )
+    # More stages than a tile has, seen by the access checker too.
+    assert case_of(STAGE, "tiles/multiprocessors1").checked
+    assert case_of(STAGE, "split/multiprocessors132").checked
+
+
+@pytest.mark.parametrize("rows", [2, 40])
+def test_keys_that_no_row_sees_are_nan_and_nothing_initialised_them(rows: int) -> None:
+    case = case_of(STAGE, f"unseen/rows{rows}")
+    built = case.build()
+    keys = built.buffer("block_keys")
+    ((start, stop),) = keys.uninitialised
+    assert case.checked
+    assert built.array("visible_len").max() // 4 == start // 128 == 27
+    assert stop == keys.elements
+    assert np.isnan(to_float32(built.array("block_keys")[27:])).all()
+    assert not np.isnan(to_float32(built.array("block_keys")[:27])).any()
+
+
+@pytest.mark.parametrize("entry", [AUTOMATIC, SCALAR])
+def test_the_kernel_that_writes_nothing_is_silent_by_every_entry(
+    entry: str, tmp_path: Path
+) -> None:
+    control = baseline.writes_nothing(baseline.read_mutants(STAGE), STAGE)
+    tree = mutants.apply(control, resources.tree_root(), tmp_path)
+    launches = {rows: qsa_score._mixed_rows(140, rows) for rows in (1, 2, 8, 9, 33)}
+    cases = [
+        Case("qsa_score", "silent", str(rows), (), functools.partial(program, launch, OK, (entry,)),
+             lambda _program, outputs: [bitwise("score", "scores", *same(outputs))])
+        for rows, launch in launches.items()
+    ]  # fmt: skip
+    verdicts = gated(STAGE, cases, tree.root)
+    assert [verdict for verdict in verdicts if not verdict.passed] == []
+    assert len([v for v in verdicts if v.check == "score"]) == len(launches)
+
+
+def same(outputs: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Return the one output as nothing wrote it, and as it is."""
+    (got,) = outputs.values()
+    return written(got, np.zeros(got.shape, dtype=np.bool_)), got
 
 
 def test_the_kernel_passes_fifty_fresh_seeds() -> None:
     cases = [
-        qsa_score._case(
-            "fresh",
-            str(seed),
-            (),
-            lambda seed=seed: launch_of(qsa.random_inputs(260, "fresh", seed), (259, 203, 128)),
+        next(
+            qsa_score._case(
+                "fresh",
+                str(seed),
+                (),
+                lambda seed=seed: launch_of(qsa.random_inputs(260, "fresh", seed), (259, 203, 128)),
+            )
         )
         for seed in range(50)
     ]

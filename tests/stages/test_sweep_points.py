@@ -14,6 +14,7 @@ from qsa_bench.oracles.select import select
 from qsa_bench.stages import _qsa_score_sweep as score
 from qsa_bench.stages import _qsa_select_sweep as chosen
 from qsa_bench.stages import load_stage
+from qsa_bench.stages._qsa_score_launch import SCORES
 from qsa_bench.stages.base import SweepPoint
 
 Array = npt.NDArray[Any]
@@ -133,6 +134,14 @@ def test_the_rows_of_a_score_launch_see_the_whole_context() -> None:
     assert point.bytes_written == 100 * 2048 * 4
     # Keys, the query columns and table rows of the 61 positions, the weight, two numbers a row.
     assert point.bytes_read == 2 * (2048 * 128 + 61 * (512 + 128) + 128) + 800
+
+
+@pytest.mark.parametrize("entry", list(SCORES))
+def test_a_point_of_a_score_entry_times_that_entry_alone(entry: str) -> None:
+    point = score.point(entry, {"context": "2048", "rows": "3", "input": "normal"})
+    assert (point.entry, [call.entry for call in point.program.calls]) == (entry, [entry])
+    assert _failed(point, {SCORES[entry]: _scores(point)}) == set()
+    assert _failed(point, {SCORES[entry]: 2 * _scores(point)}) != set()
 
 
 def test_tables_hold_the_rotation_of_their_positions() -> None:
