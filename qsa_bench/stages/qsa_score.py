@@ -264,6 +264,7 @@ def _shapes() -> Iterator[Case]:
                 range(tokens - count, tokens),
                 fused_first=tokens - count,
             ),
+            schedules=ONE_SCHEDULE,
         )
     for extra in (1, 2):
         yield from _case(
