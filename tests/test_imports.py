@@ -51,6 +51,7 @@ LAYERS = (
     ("reports",),
     ("pages", "documents"),
     ("gate_tables", "mutation_tables", "sweep_tables", "compare_tables"),
+    ("campaign_numbers",),
     ("tables",),
     ("store",),
 )

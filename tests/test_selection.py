@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qsa_bench import requests, selection
+from qsa_bench import campaign_requests, selection
 from qsa_bench.errors import NothingSelectedError, UsageError
 from qsa_bench.model import Expect, Mutant
 from qsa_bench.selection import Selection, choose
@@ -65,7 +65,7 @@ def test_shards_are_counted_from_one_and_are_the_whole_together(locate: Locate) 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "4", "a/b", "1/0", "-1/4"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"K from 1 to N"):
-        requests.shard_of(text)
+        campaign_requests.shard_of(text)
 
 
 def test_a_shard_with_nothing_in_it_is_no_success(locate: Locate) -> None:

@@ -448,7 +448,6 @@ def test_the_tree_of_a_git_archive_names_its_commit(
             ["git", *who, *words], cwd=tmp_path, check=True, capture_output=True
         ).stdout
 
-    # The two files as they are here, in a repository of their own.
     for name in (".gitattributes", "qsa_bench/commit.txt"):
         target = tmp_path / name
         target.parent.mkdir(exist_ok=True)
