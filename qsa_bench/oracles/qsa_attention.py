@@ -3,7 +3,7 @@
 The bound is derived. With u = 2^-23 (a tensor core may cut where f32 arithmetic would round):
 a score of D products errs by (D + 4) u of the sum of its products' sizes; its exponential, taken in
 base 2 relative to a running maximum, by that much relative, by 4 u of the sizes of score and maximum,
-and by 4 u for each rescale on the way; a probability rounded to bf16 by 2^-9 relative; a sum of n
+and by 4 u for each rescale on the way; a probability rounded to bf16 by 2^-8 relative; a sum of n
 terms by n u. Numerator and denominator err independently, and the context is rounded to bf16 once.
 """
 
@@ -20,7 +20,7 @@ from qsa_bench.bf16 import to_float32
 Array = npt.NDArray[Any]
 
 UNIT = 2.0**-23
-PROBABILITY_ROUNDING = 2.0**-9
+PROBABILITY_ROUNDING = 2.0**-8
 # Tokens a warp takes at a time, by four warps: how often a running maximum can move.
 _TOKENS_A_RESCALE = 64
 
