@@ -113,7 +113,9 @@ def _bound(case: AttentionCase, row: int, ours: Array) -> Array:
     odd = (ours != theirs)[either]
     weight = together.weights[:, odd].sum(axis=1)
     largest = np.abs(to_float32(case.values[either]).astype(np.float64)).max(axis=0)
-    spread = 2 * weight[:, None] / (1 - weight[:, None]) * np.repeat(largest, 8, axis=0)
+    # A selection that has nothing in common with the reference's is held elsewhere.
+    share = weight[:, None] / np.maximum(1 - weight[:, None], 1e-9)
+    spread = 2 * share * np.repeat(largest, 8, axis=0)
     return np.asarray(2 * attended.bound + 2 * spread)
 
 
