@@ -29,6 +29,7 @@ OWNERS = {
     "pandas": ("qsa_bench.store",),
     "pyarrow": ("qsa_bench.store",),
     "torch": (
+        "qsa_bench.engine.qsa_torch",
         "qsa_bench.goldens",
         "qsa_bench.peers.select",
         "qsa_bench.timer_worker",

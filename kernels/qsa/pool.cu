@@ -22,6 +22,7 @@
 
 #include "common/portability.cuh"
 #include "common/status.h"
+#include "qsa/block_mean.cuh"
 #include "qsa/head_vector.cuh"
 
 #ifndef QSA_POOL_THREADS
@@ -47,19 +48,12 @@ struct PoolArguments {
   float eps;
 };
 
-// [pool.mean-f32-then-bf16] the four keys are summed in f32 and their mean is rounded once, before the norm.
 __device__ __forceinline__ LaneDims mean_of_block(const uint16_t* first_key, int lane) {
   LaneDims key[kRatio];
   for (int token = 0; token < kRatio; ++token) {
     key[token] = load_lane_dims(first_key + token * kFusedStride, lane);
   }
-  LaneDims mean;
-  for (int i = 0; i < kDimsPerLane; ++i) {
-    const float front = __fadd_rn(key[0].dim[i], key[1].dim[i]);
-    const float back = __fadd_rn(key[2].dim[i], key[3].dim[i]);
-    mean.dim[i] = round_to_bf16(__fmul_rn(__fadd_rn(front, back), 1.0f / kRatio));
-  }
-  return mean;
+  return mean_of_keys(key);
 }
 
 __global__ void __launch_bounds__(kPoolThreads) pool_kernel(PoolArguments arguments) {

@@ -189,11 +189,14 @@ def _oracles(pipeline: Pipeline) -> tuple[PooledKeys, ScoreOracle]:
 
 
 def _stable_mask(pipeline: Pipeline, scores: Array) -> Array:
+    """Return the stable selection of the pipeline's rows by `scores` [rows, score_cols]."""
+    return stable_mask(scores, pipeline.rows, pipeline.inputs.tokens, pipeline.budget)
+
+
+def stable_mask(scores: Array, rows: Sequence[int], tokens: int, budget: int) -> Array:
     """Return the stable selection by `scores` [rows, score_cols]; what is not finite counts as 0."""
     usable = np.where(np.isfinite(scores), scores, 0).astype(np.float32)
-    positions = np.array(pipeline.rows)
-    tokens, cols = pipeline.inputs.tokens, pipeline.score_cols
-    return select(usable.reshape(-1), positions, tokens, cols, pipeline.budget).mask
+    return select(usable.reshape(-1), np.array(rows), tokens, scores.shape[1], budget).mask
 
 
 def against_reference(

@@ -1,0 +1,85 @@
+"""The runtime on torch's CPU tensors, through the host libraries."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import pytest
+import torch
+
+from qsa_bench import parity, resources
+from qsa_bench.builder import Builder
+from qsa_bench.engine.qsa_decode import QsaDecodeBatch
+from qsa_bench.engine.qsa_errors import QsaOrderError, QsaTensorError
+from qsa_bench.engine.qsa_geometry import QsaGeometry
+from qsa_bench.engine.qsa_indexer import QsaCache, QsaIndexer
+from qsa_bench.engine.qsa_launch import QsaKernels
+from qsa_bench.engine.qsa_sequence import QsaSequence
+from qsa_bench.engine.qsa_torch import TorchMemory, project
+from qsa_bench.stages import load_stage
+
+CAPACITY = 64
+
+
+@cache
+def libraries() -> dict[str, ctypes.CDLL]:
+    stage = load_stage("qsa_engine")
+    builder = Builder(resources.cache_root())
+    root = resources.tree_root()
+    builds = parity.build_stage(builder, stage.kernels, "host", root, (parity.PLAIN,))
+    return {name: ctypes.CDLL(path) for name, path in builds.libraries(parity.PLAIN).items()}
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).bfloat16()
+
+
+def indexer() -> QsaIndexer:
+    memory = TorchMemory("cpu")
+    geometry = QsaGeometry(CAPACITY, budget=16, slab_rows=8, page_tokens=8)
+    kernels = QsaKernels(libraries(), memory.stream)
+    weights = (random(128), random(128))
+    return QsaIndexer(
+        kernels, memory, geometry, *weights, random(CAPACITY, 64), random(CAPACITY, 64)
+    )
+
+
+def test_a_batch_decodes_what_a_sequence_selects() -> None:
+    shared = indexer()
+    first, second = QsaSequence(shared), QsaSequence(shared)
+    rows = project(random(40, 2560), 0.02 * random(640, 2560))
+    first.ingest(rows[:30], 0)
+    second.ingest(rows[:13], 0)
+    second.ingest(rows[13:30].contiguous(), 13)
+    pages = [random(16, 8, 2, 256) for _ in range(2)]
+    table = torch.arange(16, dtype=torch.int32).reshape(2, 8)
+    batch = QsaDecodeBatch(shared, [None, second], QsaCache(*pages, table))
+    batch.fused_qk[1] = rows[30]
+    batch.q.copy_(random(2, 16, 256))
+    batch.step([-1, 30])
+    slab = first.decode(rows[30:31], 30)
+    count = int(slab.counts[0])
+    assert count == 16 + 3
+    assert batch.ids[1].tolist() == slab.ids[0].tolist()
+    assert batch.counts.tolist() == [0, count]
+    assert not batch.context[0].any()
+    ids = slab.ids[0, :count].long()
+    keys, values = (page[8:].reshape(-1, 2, 256)[ids].float() for page in pages)
+    heads = batch.q[1].float().reshape(2, 8, 256)
+    weights = torch.softmax(torch.einsum("kgd,tkd->kgt", heads, keys) / 16, dim=-1)
+    want = torch.einsum("kgt,tkd->kgd", weights, values).reshape(16, 256)
+    assert (batch.context[1].float() - want).abs().max() < 2**-6
+
+
+def test_what_is_no_row_of_the_sequence_is_refused() -> None:
+    sequence = QsaSequence(indexer())
+    sequence.ingest(random(5, 640), 0)
+    with pytest.raises(QsaTensorError, match="float32, expected bfloat16"):
+        sequence.ingest(random(1, 640).float(), 5)
+    with pytest.raises(QsaTensorError, match="not contiguous"):
+        sequence.ingest(random(640, 4).t(), 5)
+    with pytest.raises(QsaOrderError, match="position 7, the sequence holds 5 tokens"):
+        sequence.decode(random(1, 640), 7)
+    sequence.ingest(random(0, 640), 0)
+    assert sequence.tokens == 5
