@@ -31,7 +31,7 @@ $(BIN)/python:
 # torch goes in beside the other large ones, which share no file with it.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing qsa-bench in $(VENV)"
-	@$(PIP_INSTALL) --no-deps --no-warn-conflicts torch & torch=$$!; \
+	@$(PIP_INSTALL) --no-warn-conflicts --no-deps torch & torch=$$!; \
 		$(PIP_INSTALL) --no-warn-conflicts numpy pandas pyarrow safetensors nvidia-ml-py typer rich && wait $$torch
 	@$(PIP_INSTALL) --editable .
 	@touch $@
@@ -60,7 +60,7 @@ lint: $(VENV)/.test-installed
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CXX_SOURCES)
 	@if command -v nvcc >/dev/null; then \
-		set -ex; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors; \
+		set -ex; $(BIN)/qsa-bench build --target cuda --all-architectures --warnings-as-errors --few-shapes; \
 		$(BIN)/qsa-bench build --target cuda --bench --arch 90 --warnings-as-errors; \
 	else \
 		echo "lint: nvcc is not on the PATH, so no kernel was compiled for the GPU"; \

@@ -127,6 +127,13 @@ def build(
     all_architectures: Annotated[
         bool, typer.Option("--all-architectures", help="Every one that cuda kernels support.")
     ] = False,
+    few_shapes: Annotated[
+        bool,
+        typer.Option(
+            "--few-shapes",
+            help="Kernels that have a launch table with few of its shapes, as mutants are built.",
+        ),
+    ] = False,
     warnings_as_errors: Annotated[
         bool, typer.Option("--warnings-as-errors", help="A compiler's warning fails the build.")
     ] = False,
@@ -154,6 +161,7 @@ def build(
         mode=mode,
         architectures=tuple(arch or ()),
         all_architectures=all_architectures,
+        few_shapes=few_shapes,
         warnings_as_errors=warnings_as_errors,
         bench=bench,
         resources=resources,

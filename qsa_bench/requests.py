@@ -196,6 +196,7 @@ class BuildRequest:
     mode: str | None = None
     architectures: tuple[int, ...] = ()
     all_architectures: bool = False
+    few_shapes: bool = False
     warnings_as_errors: bool = False
     bench: bool = False
     resources: bool = False

@@ -117,6 +117,108 @@ int32_t qsa_select_ids(const float* scores, const int32_t* rows, const int32_t* 
                        int32_t* counts, int64_t row_count, int64_t tokens, int64_t score_cols, int64_t budget,
                        void* stream);
 
+// A sequence's new tokens: their raw keys, and the keys of the blocks that they complete.
+//
+// fused_qk       [row_count, 640] bf16, rows of the tokens first_position .. first_position + row_count - 1
+// k_norm_weight  [128] bf16
+// cos, sin       [tokens, 64] bf16, by absolute position
+// raw_keys       [tokens, 128] bf16, of every token so far; the new ones are written
+// block_keys     [tokens / 4, 128] bf16; blocks whose fourth token is among the new ones are written
+// first_position, row_count, tokens   first_position + row_count <= tokens, the sequence's capacity
+// fused_stride   640
+// rotary_dim     64
+// eps            added to the mean square; 0 or more
+// stream         cudaStream_t; null is the default stream
+// With row_count 0 there is nothing to do.
+int32_t qsa_ingest(const uint16_t* fused_qk, const uint16_t* k_norm_weight, const uint16_t* cos,
+                   const uint16_t* sin, uint16_t* raw_keys, uint16_t* block_keys, int64_t first_position,
+                   int64_t row_count, int64_t tokens, int64_t fused_stride, int64_t rotary_dim, float eps,
+                   void* stream);
+
+// The same for one token whose position lies on the device, with what the launches behind it in a captured
+// step read.
+//
+// fused_qk       [1, 640] bf16
+// k_norm_weight  [128] bf16
+// cos, sin       [tokens, 64] bf16, by absolute position
+// position       [1] i32: -1 is an empty slot; outside -1 .. tokens - 1 it traps
+// raw_keys       [tokens, 128] bf16; block_keys [tokens / 4, 128] bf16, as for qsa_ingest
+// step           [4] i32, written: tokens visible, 1, position, 0; of an empty slot zeros
+// cos_row, sin_row   [64] bf16, written: the tables' row of the position; not for an empty slot
+// tokens         the sequence's capacity
+// fused_stride   640
+// rotary_dim     64
+// eps            added to the mean square; 0 or more
+// stream         cudaStream_t; null is the default stream
+int32_t qsa_ingest_step(const uint16_t* fused_qk, const uint16_t* k_norm_weight, const uint16_t* cos,
+                        const uint16_t* sin, const int32_t* position, uint16_t* raw_keys,
+                        uint16_t* block_keys, int32_t* step, uint16_t* cos_row, uint16_t* sin_row,
+                        int64_t tokens, int64_t fused_stride, int64_t rotary_dim, float eps, void* stream);
+
+// Keys and values of selected tokens, out of a paged cache into a contiguous one.
+//
+// k_pages, v_pages   [page_count] pages of [page_tokens, kv_heads, head_dim] bf16, page_stride elements apart
+// block_table    [row_count, table_pages] i32, page ids
+// ids            [row_count, ids_stride] i32, ascending; only the first counts[r] are read
+// counts         [row_count] i32; outside 0 .. min(scratch_tokens, ids_stride) it traps
+// k_scratch, v_scratch   [row_count, scratch_tokens, kv_heads, head_dim] bf16; slots past the count keep what
+//                they held
+// identity       [row_count, scratch_tokens / page_tokens] i32, written: a block table of the scratch
+// lengths        [row_count] i32, written: the counts
+// page_tokens    8 or more
+// head_dim       a multiple of 8
+// scratch_tokens a multiple of page_tokens
+// stream         cudaStream_t; null is the default stream
+// With row_count 0 there is nothing to do.
+int32_t qsa_gather(const uint16_t* k_pages, const uint16_t* v_pages, const int32_t* block_table,
+                   const int32_t* ids, const int32_t* counts, uint16_t* k_scratch, uint16_t* v_scratch,
+                   int32_t* identity, int32_t* lengths, int64_t row_count, int64_t page_count,
+                   int64_t page_stride, int64_t page_tokens, int64_t table_pages, int64_t kv_heads,
+                   int64_t head_dim, int64_t ids_stride, int64_t scratch_tokens, void* stream);
+
+// The context of one token a sequence over a paged cache, as qsa_gather leaves one.
+//
+// q              [row_count, 16, 256] bf16, roped queries
+// k_pages, v_pages   [page_count] pages of [page_tokens, 2, 256] bf16, page_stride elements apart
+// block_table    [row_count, table_pages] i32, page ids
+// lengths        [row_count] i32, tokens of each row; 0 is an empty slot, whose context is zero
+// context        [row_count, 16, 256] bf16, every element written
+// page_tokens    8 or more
+// query_heads    16
+// kv_heads       2
+// head_dim       256
+// stream         cudaStream_t; null is the default stream
+// With row_count 0 there is nothing to do.
+int32_t qsa_decode_attention(const uint16_t* q, const uint16_t* k_pages, const uint16_t* v_pages,
+                             const int32_t* block_table, const int32_t* lengths, uint16_t* context,
+                             int64_t row_count, int64_t page_count, int64_t page_stride, int64_t page_tokens,
+                             int64_t table_pages, int64_t query_heads, int64_t kv_heads, int64_t head_dim,
+                             void* stream);
+
+// The context of a slab's selective rows, those at a position of budget + 3 or more, over the blocks that
+// they selected and the tail behind their last complete block. Other rows keep every bit of their context.
+//
+// q              [row_count, 16, 256] bf16, roped queries
+// rows           [row_count] i32, the position of each row
+// k_pages, v_pages   [page_count] pages of [page_tokens, 2, 256] bf16, page_stride elements apart
+// block_table    [table_pages] i32, one sequence's page ids
+// ids, counts    [row_count, ids_stride] i32 and [row_count] i32, as qsa_select_ids leaves them
+// context        [row_count, 16, 256] bf16, selective rows only are written
+// page_tokens    8 or more
+// query_heads    16
+// kv_heads       2
+// head_dim       256
+// ids_stride     budget + 3 or more
+// budget         of the selection, in tokens
+// stream         cudaStream_t; null is the default stream
+// With row_count 0 there is nothing to do.
+int32_t qsa_prefill_attention(const uint16_t* q, const int32_t* rows, const uint16_t* k_pages,
+                              const uint16_t* v_pages, const int32_t* block_table, const int32_t* ids,
+                              const int32_t* counts, uint16_t* context, int64_t row_count, int64_t page_count,
+                              int64_t page_stride, int64_t page_tokens, int64_t table_pages,
+                              int64_t query_heads, int64_t kv_heads, int64_t head_dim, int64_t ids_stride,
+                              int64_t budget, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

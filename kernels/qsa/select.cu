@@ -315,14 +315,13 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
   if (most_blocks <= inputs.budget_blocks) {
     return launch.run_short(inputs, stream);
   }
-#if QSA_HOST
-  // Small CTAs, whose barriers cost little time, and every path of the table below: scores read again, chosen
-  // from registers or not, and clusters.
+#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
+  // Small CTAs, whose barriers cost little time, and every path of the table below: scores held or read
+  // again, and clusters.
   if (compute_capability() >= 90 && most_blocks > 1600 && inputs.row_count <= 2) {
     return spread<128, 2, 4>(launch, inputs, stream);
   }
-  return most_blocks <= 1024 ? spread<128, 2, 1>(launch, inputs, stream)
-                             : spread<128, 4, 1>(launch, inputs, stream);
+  return spread<128, 2, 1>(launch, inputs, stream);
 #elif defined(QSA_SELECT_THREADS)
   return spread<QSA_SELECT_THREADS, QSA_SELECT_VECTORS, QSA_SELECT_CTAS>(launch, inputs, stream);
 #else

@@ -61,6 +61,7 @@ def _build(
             request.target,
             root=resources.tree_root(),
             mode=mode,
+            defines=kernel.short.get(request.target) if request.few_shapes else None,
             strict=request.warnings_as_errors,
         )
         progress.advance(kernel.name)

@@ -80,7 +80,7 @@ KERNEL = Kernel(
     axes={
         "threads": Axis("QSA_SELECT_THREADS", (128, 256, 512, 1024), "threads a block"),
     },
-    short={"cuda": {"QSA_SELECT_THREADS": 256}},
+    short={"cuda": {"QSA_SELECT_FEW_SHAPES": 1}},
 )
 
 CLAUSES = {

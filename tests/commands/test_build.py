@@ -78,7 +78,7 @@ case "$*" in
   *BROKEN*) exit 1;;
 esac
 while [ "$1" != -o ]; do shift; done
-echo made > "$2"
+printf '\\177ELF made' > "$2"
 """
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from qsa_bench import results, store
+from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.commands import gate, mutate
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Outcome, Status, Verdict
-from qsa_bench.requests import GateRequest, MutateRequest, NullProgress
+from qsa_bench.requests import GateRequest, NullProgress
 from qsa_bench.store import StoredRun
 from tests.fake_device import FakeGpu, plant, plant_sanitizer
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module

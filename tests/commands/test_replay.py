@@ -145,7 +145,7 @@ def test_a_kernel_or_mutant_that_is_not_there_is_no_success(planted: Tree) -> No
     capture(planted)
     assert "no such stage" in refused(NothingSelectedError, kernel="specimens")
     line = refused(NothingSelectedError, mutant="counts-nothing")
-    assert f"matches {STAGE}/counts-nothing" in line
+    assert f"mutant {STAGE}/counts-nothing: there is none of this id" in line
 
 
 def test_an_output_needs_a_folder(planted: Tree) -> None:

@@ -63,7 +63,7 @@ def test_equal_sources_give_equal_objects_wherever_they_lie(tmp_path: Path, mode
     objects = []
     for place in ("one", "another/deeper"):
         root = tmp_path / place
-        for folder in ("common", "host"):
+        for folder in ("common", "host", "include"):
             (root / folder).mkdir(parents=True)
             for header in (KERNELS / folder).glob("*.*h"):
                 (root / folder / header.name).write_bytes(header.read_bytes())
