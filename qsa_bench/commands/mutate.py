@@ -353,8 +353,8 @@ def _reuse(
 
 
 def _wavering(first: Seen, second: Seen) -> list[str]:
-    """Return the cases whose outputs differ from one run of the same build to the next."""
-    return [case for case, digests in first.digests.items() if second.digests.get(case) != digests]
+    """Return the cases run again whose outputs differ from one run of the same build to the next."""
+    return [case for case, again in second.digests.items() if first.digests.get(case) != again]
 
 
 def _run_mutants(
