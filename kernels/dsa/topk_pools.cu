@@ -204,11 +204,11 @@ int32_t launch(const TopkArguments& arguments, void* stream) {
   const int64_t pools = arguments.pools;
   const int64_t rows = arguments.row_count;
   const bool has_clusters = compute_capability() >= 90;
-#if QSA_HOST
+#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
   if (has_clusters && pools > 1600 && rows <= 2) {
     return spread<128, 2, 4>(arguments, stream);
   }
-  return pools <= 1024 ? spread<128, 2, 1>(arguments, stream) : spread<128, 4, 1>(arguments, stream);
+  return spread<128, 2, 1>(arguments, stream);
 #else
   if (pools <= 1024) {
     return spread<256, 1, 1>(arguments, stream);

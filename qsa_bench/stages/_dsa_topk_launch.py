@@ -43,6 +43,7 @@ KERNEL = Kernel(
             "ascending kept pools, -1 past the count",
         ),
     ),
+    short={"cuda": {"QSA_SELECT_FEW_SHAPES": 1}},
 )
 
 
