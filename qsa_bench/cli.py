@@ -131,7 +131,7 @@ def build(
         bool,
         typer.Option(
             "--few-shapes",
-            help="Kernels that have a launch table with few of its shapes, as mutants are built.",
+            help="Few shapes of a kernel's launch table, as mutants are built (cuda).",
         ),
     ] = False,
     warnings_as_errors: Annotated[

@@ -186,7 +186,8 @@ class BuildRequest:
     """Compile the kernels of stages. `mode` is a host mode, None builds both.
 
     `architectures` are compute capabilities of the cuda target (80, 90, ...); empty: the device
-    found. `all_architectures` asks for every one that is supported. `bench` builds instead what
+    found. `all_architectures` asks for every one that is supported. `few_shapes` builds kernels with a
+    launch table (model.Kernel.short) with few of its shapes. `bench` builds instead what
     belongs to no stage: the kernels of kernels/bench and kernels/peers. With `resources` what the
     compiler gave each kernel is kept as a run under `results`.
     """
@@ -210,6 +211,8 @@ class BuildRequest:
             raise UsageError(f"--mode {self.mode}: use {' or '.join(BUILD_MODES)}")
         if self.target == "host" and (self.architectures or self.all_architectures):
             raise UsageError("--arch and --all-architectures go with --target cuda")
+        if self.target == "host" and self.few_shapes:
+            raise UsageError("--few-shapes goes with --target cuda")
         if self.target == "cuda" and self.mode is not None:
             raise UsageError("--mode goes with --target host")
         if self.bench and (self.target == "host" or self.stages or self.resources):

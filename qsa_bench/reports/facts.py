@@ -50,11 +50,6 @@ def survivors_first(results: Iterable[MutantResult]) -> list[MutantResult]:
     )
 
 
-def is_survivor(result: MutantResult) -> bool:
-    """True for a mutant that lives and should not."""
-    return result.outcome is Outcome.SURVIVED and not result.as_expected
-
-
 def kills_by_mutant(kills: Iterable[Kill]) -> Mapping[str, list[Kill]]:
     """Return each mutant's row of the kill matrix."""
     rows: dict[str, list[Kill]] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from qsa_bench import builder, resources, results
 from qsa_bench.commands import build
+from qsa_bench.errors import UsageError
 from qsa_bench.requests import BuildRequest, NullProgress
 from qsa_bench.store import StoredRun
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
@@ -82,8 +83,13 @@ printf '\\177ELF made' > "$2"
 """
 
 
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str = NVCC) -> StoredRun:
-    """Build what belongs to no stage with a compiler that is none."""
+def bench(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str = NVCC,
+    request: BuildRequest | None = None,
+) -> StoredRun:
+    """Build, what belongs to no stage if nothing is asked, with a compiler that is none."""
     fake = tmp_path / "bin" / "nvcc"
     fake.parent.mkdir()
     fake.write_text(source)
@@ -91,9 +97,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str = NVCC) -
     monkeypatch.setenv("PATH", os.pathsep.join([str(fake.parent), os.environ["PATH"]]))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     builder.compiler_version.cache_clear()
-    request = BuildRequest(target="cuda", bench=True, architectures=(90,), jobs=2)
+    asked = request or BuildRequest(target="cuda", bench=True, architectures=(90,), jobs=2)
     try:
-        return build.run(request, NullProgress())
+        return build.run(asked, NullProgress())
     finally:
         builder.compiler_version.cache_clear()
 
@@ -118,3 +124,19 @@ def test_a_kernel_of_no_stage_that_does_not_compile_fails(
     stored = bench(tmp_path, monkeypatch, NVCC.replace("BROKEN", "faults"))
     assert stored.run.exit_code == 5
     assert [made.kernel for made in stored.builds if not made.ok] == ["faults"]
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_few_shapes_are_asked_of_a_kernel_that_has_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    words = ("qsa_select", "qsa_pool")
+    request = BuildRequest(words, target="cuda", architectures=(90,), few_shapes=few, jobs=2)
+    stored = bench(tmp_path, monkeypatch, request=request)
+    defined = {made.kernel: "-DQSA_SELECT_FEW_SHAPES=1" in made.flags for made in stored.builds}
+    assert defined == {"qsa_select": few, "qsa_pool": False}
+
+
+def test_few_shapes_are_the_gpus() -> None:
+    with pytest.raises(UsageError, match="--few-shapes goes with --target cuda"):
+        BuildRequest(few_shapes=True)
