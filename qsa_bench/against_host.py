@@ -1,31 +1,27 @@
 """The emulation held to the device: every case's outputs on the CPU against those on the GPU.
 
 Of each case the device gave one output (its own gate says so); the CPU runs it under every order of
-threads, and each of these runs is one comparison. Bytes are compared first; where they differ in a
-f32 output, its values at the stage's bound.
+threads, and each of these runs is one comparison. Bytes are compared first; where they differ, the
+values that the case's judge holds at a bound, at that bound.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from qsa_bench import baseline, judge
 from qsa_bench.builder import Builder
-from qsa_bench.compare import coordinates
+from qsa_bench.compare import bitwise, bounded, watch
 from qsa_bench.errors import BuildError
 from qsa_bench.model import Evidence, Status, Verdict
 from qsa_bench.parity import PLAIN, Limits, Seen, StageBuilds, Workload, build_stage
+from qsa_bench.program import Program
 from qsa_bench.runner import HOST, observe
 from qsa_bench.stages.base import Case, Outputs
 
-Array = npt.NDArray[Any]
 CHECK = "emulation"
 # What the evidence counts, by the names that a report reads.
 COMPARISONS, EQUAL, ENDINGS = "comparisons", "equal", "endings"
@@ -53,7 +49,8 @@ def compare(
     if builds.failure is not None:
         raise BuildError(f"building {stage.name} for the host:\n{builds.failure.log.strip()}")
     with Workload(stage, [c for c in device.cases if HOST in c.targets], HOST, seeds) as host:
-        seen = baseline.gate_in_parallel(host, builds, jobs)
+        # The host's own gate judges its outputs; here they are only compared.
+        seen = baseline.gate_in_parallel(host, builds, jobs, judged=False)
         sides = (host, builds), (device, device_builds)
         return [
             _verdict(case, *sides, seen.digests.get(case.id, ()), device_seen.digests[case.id])
@@ -109,7 +106,7 @@ def _measured(case: Case, host: Side, device: Side, here: Sequence[str], there: 
         if ending == there:
             continue
         if ending in wants and there in gots:
-            found = distance(wants[ending], gots[there], device[0].stage.float_bound)
+            found = distance(case, host[0].program(case), wants[ending], gots[there])
         else:
             note = f"the host ended with {ending}, the device with {there}"
             found = Evidence(1, 1, "runs", error=1.0, bound=0.0, note=note)
@@ -137,67 +134,46 @@ def _outputs(case: Case, workload: Workload, builds: StageBuilds) -> dict[str, O
         }
 
 
-def distance(want: Outputs, got: Outputs, bound: float | None) -> Evidence:
-    """Return how far outputs lie from those wanted: elements outside, the worst error, its bound.
+def distance(case: Case, program: Program, want: Outputs, got: Outputs) -> Evidence:
+    """Return how far outputs lie from those wanted: values outside, the worst error, its bound.
 
-    f32 outputs may lie `bound` away, absolute plus relative, and a NaN is a NaN whatever its
-    payload; without a bound, and in any other type, each bit counts.
+    The case's judge says what is held at which bound; the two outputs may lie that far apart, and
+    the judge must pass both. Where it holds nothing at a bound each bit counts.
     """
-    count, worst = 0, _SAME
-    for name, left in want.items():
-        floats = bound is not None and left.dtype == np.float32
-        found = (
-            _floats(name, left, got[name], bound or 0.0) if floats else _bits(name, left, got[name])
+    with watch() as left:
+        here = list(case.judge(program, want))
+    with watch() as right:
+        there = list(case.judge(program, got))
+    for side, found in (("host", here), ("device", there)):
+        failed = next((finding for finding in found if finding.status is not Status.PASS), None)
+        if failed is not None:
+            note = f"{failed.check} fails on the {side}: {failed.evidence.note}"
+            return replace(_as_bound(failed.evidence), note=note)
+    if not left or [held.name for held in left] != [held.name for held in right]:
+        return _worst(
+            bitwise(CHECK, name, array, got[name]).evidence for name, array in want.items()
         )
-        count += found.count
-        if (found.margin or 0.0) > (worst.margin or 0.0):
-            worst = found
+    return _worst(
+        bounded(CHECK, one.name, one.got, other.got, one.bound, one.unit).evidence
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def _worst(found: Iterable[Evidence]) -> Evidence:
+    """Return the evidence of the largest margin, with the count of all."""
+    worst = _SAME
+    count = 0
+    for each in found:
+        count += each.count
+        told = _as_bound(each) if each.count else each
+        if (told.margin or 0.0) > (worst.margin or 0.0):
+            worst = told
     return replace(worst, count=count)
 
 
-def _raw(array: Array) -> Array:
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return flat.view(np.uint8).reshape(flat.size, flat.itemsize)
-
-
-def _bits(name: str, want: Array, got: Array) -> Evidence:
-    differing = np.flatnonzero((_raw(want) != _raw(got)).any(axis=1))
-    if not differing.size:
-        return _SAME
-    first = int(differing[0])
-    return _at(name, want, got, first, int(differing.size), 1.0, 0.0)
-
-
-def _floats(name: str, want: Array, got: Array, bound: float) -> Evidence:
-    left = want.reshape(-1).astype(np.float64)
-    right = got.reshape(-1).astype(np.float64)
-    same = (_raw(want) == _raw(got)).all(axis=1) | (np.isnan(left) & np.isnan(right))
-    with np.errstate(invalid="ignore"):
-        error = np.where(same, 0.0, np.abs(right - left))
-        allowed = bound + bound * np.abs(left)
-        margin = np.where(same, 0.0, error / allowed)
-    # An infinity or a NaN on one side alone.
-    margin = np.where(np.isnan(margin), np.inf, margin)
-    if not margin.size or not margin.max() > 0:
-        return _SAME
-    worst = int(np.argmax(margin))
-    outside = int((margin > 1).sum())
-    if not np.isfinite(margin[worst]):
-        return _at(name, want, got, worst, outside, 1.0, 0.0)
-    return _at(name, want, got, worst, outside, float(error[worst]), float(allowed[worst]))
-
-
-def _at(
-    name: str, want: Array, got: Array, index: int, count: int, error: float, bound: float
-) -> Evidence:
-    place = f"{name}{coordinates(want.shape, index)}"
-    left, right = want.reshape(-1)[index], got.reshape(-1)[index]
-    return Evidence(
-        count,
-        first=place,
-        want=f"{left:.9g}",
-        got=f"{right:.9g}",
-        error=error,
-        bound=bound,
-        where=place,
-    )
+def _as_bound(wrong: Evidence) -> Evidence:
+    """Return the evidence of something wrong with a margin: what no bound holds has none to spare."""
+    count = max(wrong.count, 1)
+    if (wrong.margin or 0.0) > 1:
+        return replace(wrong, count=count)
+    return replace(wrong, count=count, error=1.0, bound=0.0)

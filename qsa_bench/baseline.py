@@ -17,7 +17,16 @@ from qsa_bench.builder import Builder
 from qsa_bench.errors import BuildError, GoldenError, ManifestError, NothingSelectedError
 from qsa_bench.goldens import Golden, committed, kinds, load
 from qsa_bench.model import Mutant
-from qsa_bench.parity import PLAIN, Limits, Seen, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.parity import (
+    MOST_CONTEXTS,
+    PLAIN,
+    Limits,
+    Seen,
+    StageBuilds,
+    Workload,
+    build_stage,
+    modes_of,
+)
 from qsa_bench.runner import HOST
 from qsa_bench.stages import select_stages
 from qsa_bench.stages.base import Case, Stage
@@ -119,6 +128,29 @@ def build_or_raise(
     return builds
 
 
+def build_ahead(
+    builder: Builder, stages: Iterable[Stage], target: str, modes: Sequence[str], jobs: int
+) -> None:
+    """Build the kernels of several stages side by side, each once, into the cache.
+
+    One that does not compile is told of when its stage is built.
+    """
+    kernels = {kernel.name: kernel for stage in stages for kernel in stage.kernels}
+    root = resources.tree_root()
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [
+            pool.submit(builder.build, kernel, target, root=root, mode=mode)
+            for kernel in kernels.values()
+            for mode in modes
+        ]
+        try:
+            for future in as_they_end(futures):
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def as_they_end(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
     """Yield futures as they end, for a main thread that wants to be interrupted.
 
@@ -139,19 +171,24 @@ def gate_in_parallel(
     on_case: Callable[[int], None] | None = None,
     cases: Sequence[Case] | None = None,
     phase: str = "",
+    *,
+    judged: bool = True,
 ) -> Seen:
     """Gate a workload with `jobs` children; `on_case(n)` is told of finished cases.
 
-    On a device no case that must trap begins before every other has ended. `cases` narrow the
-    workload, `phase` is told by the verdicts.
+    On a device there are no more children than it makes contexts for, and no case that must trap
+    begins before every other has ended. `cases` narrow the workload, `phase` is told by the
+    verdicts; not `judged`, the outputs' digests are all that is found.
     """
 
     def gate(share: Sequence[Case]) -> Seen:
-        seen = workload.gate(builds, limits, cases=share, phase=phase)
+        seen = workload.gate(builds, limits, cases=share, phase=phase, judged=judged)
         if on_case is not None:
             on_case(len(share))
         return seen
 
+    if workload.target != HOST:
+        jobs = min(jobs, MOST_CONTEXTS)
     chosen = workload.cases if cases is None else list(cases)
     last = [] if workload.target == HOST else workload.trapping
     kept_back = {case.id for case in last}

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
@@ -181,18 +182,23 @@ class Child:
 class Children:
     """Workers of one target that wait for work, so that a gate need not start Python for it.
 
-    `under` is a command that runs each, then a process without forks. Safe to use from several
-    threads.
+    `under` is a command that runs each, then a process without forks. `most` limits how many are
+    at work at once; None limits nothing. Safe to use from several threads.
     """
 
-    def __init__(self, target: str, under: Sequence[str] = ()) -> None:
+    def __init__(self, target: str, under: Sequence[str] = (), most: int | None = None) -> None:
         self.target = target
+        self._places = nullcontext() if most is None else threading.BoundedSemaphore(most)
         self._under = tuple(under)
         self._words = (target, ALONE) if under else (target,)
         self._idle: list[Child] = []
         self._lock = threading.Lock()
         # A worker ends with the thread that started it (PR_SET_PDEATHSIG): one that outlives gates.
         self._starter = ThreadPoolExecutor(1)
+
+    def place(self) -> AbstractContextManager[object]:
+        """Return what to hold, as a context, while a worker is at work: a place, once one is free."""
+        return self._places
 
     def take(self, python_path: Sequence[Path] = ()) -> Child:
         """Return a worker; one that is to import a copied package first is a new one."""

@@ -5,7 +5,10 @@ Never one similarity number for a whole tensor: an error has a place and a size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,31 @@ import numpy.typing as npt
 from qsa_bench.model import Evidence, Finding, Status
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Values that a check held at a bound: `got` and `bound`, f64 of one shape."""
+
+    check: str
+    name: str
+    got: Array
+    bound: Array
+    unit: str
+
+
+_watched: ContextVar[list[Held] | None] = ContextVar("watched", default=None)
+
+
+@contextmanager
+def watch() -> Iterator[list[Held]]:
+    """Collect what `bounded` holds in this thread, in order: two outputs can then be told apart."""
+    seen: list[Held] = []
+    token = _watched.set(seen)
+    try:
+        yield seen
+    finally:
+        _watched.reset(token)
 
 
 def coordinates(shape: Sequence[int], index: int) -> str:
@@ -59,6 +87,10 @@ def bounded(
     NaN must meet NaN and nothing else; the margin is the largest error over bound, with its
     place. A bound of 0 demands equality.
     """
+    watched = _watched.get()
+    if watched is not None:
+        given, limits = (np.asarray(array, dtype=np.float64) for array in (got, bound))
+        watched.append(Held(check, name, given, limits.reshape(given.shape), unit))
     wanted = np.asarray(want, dtype=np.float64).reshape(-1)
     given = np.asarray(got, dtype=np.float64).reshape(-1)
     limits = np.asarray(bound, dtype=np.float64).reshape(-1)

@@ -42,7 +42,7 @@ def run(
             result = _same_code(mutant, target, time.perf_counter() - begun)
             return Trial(result, (), made.all)
         python_path = (tree.root,) if tree.python else ()
-        seen = workload.gate(made, limits, python_path, _cases_for(mutant, workload))
+        seen = workload.gate(made, limits, python_path, cases_for(mutant, workload))
         verdicts = [*seen.verdicts]
         race: tuple[int, int] | None = None
         if target != HOST:
@@ -80,16 +80,9 @@ def _build(
     return whole, whole.code_digest == production.code_digest
 
 
-def _cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
-    """Return the cases a mutant is run on: all, but on a device not every trap.
-
-    Each case that traps costs a context there, a tenth of a second of the whole device: a mutant
-    whose manifest does not name the traps runs one a clause.
-    """
-    if workload.target == HOST or "traps" in mutant.killed_by:
-        return workload.cases
-    first = {case.clauses: case for case in reversed(workload.trapping)}
-    return [*workload.ordinary, *first.values()]
+def cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
+    """Return the cases a mutant is run on: every trap only where its manifest names the traps."""
+    return workload.cases if "traps" in mutant.killed_by else workload.brief
 
 
 def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:

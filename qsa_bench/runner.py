@@ -152,7 +152,24 @@ def observe(
     whether it still answers; where it does not, the rest is DEVICE_LOST.
     """
     workers = children or Children(target)
-    stopped = stopped or threading.Event()
+    try:
+        with workers.place():
+            yield from _observe(
+                workers, libraries, jobs, out, python_path, stopped or threading.Event()
+            )
+    finally:
+        if children is None:
+            workers.close()
+
+
+def _observe(
+    workers: Children,
+    libraries: Mapping[str, str],
+    jobs: Sequence[Job],
+    out: Path,
+    python_path: Sequence[Path],
+    stopped: threading.Event,
+) -> Iterator[Observation]:
     child: Child | None = None
     timeouts = losses = 0
     lost = ""
@@ -168,7 +185,7 @@ def observe(
                 yield Observation(job.case, Ending.DEVICE_LOST, text=lost)
                 continue
             seen = _run(child, job, libraries, out, stopped)
-            if child.fresh and target != HOST and not stopped.is_set():
+            if child.fresh and workers.target != HOST and not stopped.is_set():
                 losses += not job.traps
                 child, lost = _ready(child, workers, python_path, stopped, lost)
                 seen = replace(seen, after=lost)
@@ -185,8 +202,6 @@ def observe(
             child.close()
         elif child is not None:
             workers.give(child)
-        if children is None:
-            workers.close()
 
 
 def _given_up(stopped: threading.Event, timeouts: int, losses: int) -> str:

@@ -167,7 +167,7 @@ class Trials:
         return mine.result()
 
     def _gate(self, mutant: Mutant, tree: Path, plain: StageBuilds) -> _Run:
-        seen = self._workload.gate(plain, self._limits)
+        seen = self._workload.gate(plain, self._limits, cases=self._workload.brief)
         verdicts, builds, by_clock = list(seen.verdicts), list(plain.all), seen.by_clock
         if CHECKED in modes_of(self._target) and (mutant.race or not seen.failures):
             checked = self._build(mutant, tree, CHECKED)

@@ -4,6 +4,7 @@
 does as the files in its folder say:
   fragile   a case that traps takes the device with it: no process can open it any more
   skewed    the first level of every run comes back with another last bit
+  bent      so does the first rank, which no bound holds
   flaky     so does the first rank in every third run of many
   faulty    (compute-sanitizer) the tools report an error in every case whose id stands there
   blind     (compute-sanitizer) the tools report nothing, whatever they are shown
@@ -69,6 +70,8 @@ class FakeDevice(HostDevice):
 
     def output(self, name):
         content = super().output(name)
+        if name == "rank" and (FOLDER / "bent").exists():
+            return bytes([content[0] ^ 1]) + content[1:]
         flaky = self._seed > 1 and self._seed % 3 == 2 and (FOLDER / "flaky").exists()
         if (name == "level" and (FOLDER / "skewed").exists()) or (name == "rank" and flaky):
             return bytes([content[0] ^ 1]) + content[1:]
@@ -107,7 +110,9 @@ with log.open("w") as out:
         child.stdin.write(line.encode())
         child.stdin.flush()
     child.stdin.close()
-    child.wait()
+    if child.wait():
+        errors += 1
+        print("========= Target application returned an error", file=out, flush=True)
     if not (FOLDER / "silent").exists():
         summary = f"RACECHECK SUMMARY: {errors} hazards" if tool == "racecheck" else None
         print("=========", summary or f"ERROR SUMMARY: {errors} errors", file=out)

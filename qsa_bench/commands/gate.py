@@ -13,7 +13,7 @@ from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.failures import save_failures
 from qsa_bench.goldens import Golden
 from qsa_bench.model import Mutant, Verdict
-from qsa_bench.parity import Seen, StageBuilds, Workload
+from qsa_bench.parity import PLAIN, Seen, StageBuilds, Workload, modes_of
 from qsa_bench.requests import GateRequest, Progress
 from qsa_bench.runner import HOST
 from qsa_bench.stages.base import Case, Stage
@@ -65,6 +65,14 @@ def _gate(
     done = 0
     notes: dict[str, Any] = {"coverage": {}, "golden": {}, "blind_cases": {}, "replay_commands": []}
     notes["headroom"] = {}
+    stages = [stage for stage, _ in selected]
+    if own is None:
+        progress.start("building", None)
+        baseline.build_ahead(
+            builder, stages, request.target, modes_of(request.target), request.jobs
+        )
+    if request.against_host:
+        baseline.build_ahead(builder, stages, HOST, (PLAIN,), request.jobs)
     progress.start("gating", asked)
     for stage, cases in selected:
         builds = (

@@ -153,9 +153,7 @@ class Stage:
     a failing case: its rows one by one, smallest first, then the whole. `numbers` name what the
     judges count in `Evidence.numbers` (name to sentence); the gate sums them over the golden's
     cases. "differing_bits" is the count that a mutant's manifest may state. `sweep` says what can
-    be timed, `interface` how another implementation is put through the same cases. `float_bound`
-    is how far, absolute plus relative, a f32 output on a device may lie from the emulation's; None
-    demands its bits, as other types always do.
+    be timed, `interface` how another implementation is put through the same cases.
     """
 
     name: str
@@ -170,7 +168,6 @@ class Stage:
     numbers: Mapping[str, str] = field(default_factory=dict)
     sweep: SweepSpec | None = None
     interface: Interface | None = None
-    float_bound: float | None = None
     generated: Callable[[int], tuple[Case, int]] | None = None
 
     def __post_init__(self) -> None:

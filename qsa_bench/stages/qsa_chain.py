@@ -20,7 +20,6 @@ from qsa_bench.goldens import qsa as qsa_golden
 from qsa_bench.model import Evidence, Finding, Role, Status
 from qsa_bench.oracles.qsa_flips import explain_scores
 from qsa_bench.oracles.qsa_numerics import (
-    ABSOLUTE_BOUND,
     PooledKeys,
     ScoreOracle,
     pool_oracle,
@@ -376,5 +375,4 @@ STAGE = Stage(
     cases=cases,
     golden_kind="qsa",
     numbers=NUMBERS,
-    float_bound=ABSOLUTE_BOUND,
 )

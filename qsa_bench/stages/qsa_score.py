@@ -19,7 +19,7 @@ from qsa_bench.families import seeded
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import qsa as qsa_golden
 from qsa_bench.model import TARGETS, Finding
-from qsa_bench.oracles.qsa_numerics import ABSOLUTE_BOUND, pool_oracle
+from qsa_bench.oracles.qsa_numerics import pool_oracle
 from qsa_bench.program import Program
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages._qsa_score_faults import refusals, traps
@@ -389,5 +389,4 @@ STAGE = Stage(
     golden_kind="qsa",
     numbers=NUMBERS,
     sweep=SWEEP,
-    float_bound=ABSOLUTE_BOUND,
 )
