@@ -45,8 +45,8 @@ SANITIZER_OF: Mapping[str, str] = {
 }
 DEVICE: Mapping[str, str] = {
     "device": "after a trap or a fault the device answers a fresh process",
-    "emulation": "the CPU's bytes are the GPU's under every order of threads, or its floats within "
-    "the stage's bound of them",
+    "emulation": "the CPU's bytes are the GPU's under every order of threads, or what is held at a "
+    "bound lies within it",
     "repeats": "a mutant with a race, run many times, gives right outputs every time",
     **SANITIZERS,
 }

@@ -64,6 +64,8 @@ class Child:
         self.alone = bool(under)
         # Until it says that it is ready; anew after a death that its worker outlived.
         self.fresh = True
+        # What its process has loaded since then.
+        self.loaded: Mapping[str, str] = {}
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
             [*under, sys.executable, "-P", "-m", module, *words],
@@ -93,6 +95,11 @@ class Child:
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # the death is seen, with its reason, at the next read
+
+    def renew(self) -> None:
+        """Let another fork of the worker do what comes next."""
+        self.send({"renew": True})
+        self.fresh = True
 
     def receive(
         self, limit_s: float, stopped: threading.Event | None = None
@@ -208,9 +215,7 @@ class Children:
         return self._starter.submit(Child, self._words, python_path, under=self._under).result()
 
     def give(self, child: Child) -> None:
-        """Take back a worker that waits for a job; the next one is done by another fork of it."""
-        child.send({"renew": True})
-        child.fresh = True
+        """Take back a worker that waits for a job."""
         with self._lock:
             self._idle.append(child)
 

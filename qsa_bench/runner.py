@@ -180,6 +180,10 @@ def _observe(
             if given_up:
                 yield Observation(job.case, Ending.NOT_RUN, text=given_up)
                 continue
+            if child is None and not lost:
+                child = workers.take(python_path)
+            if child is not None and _is_worn(child, job, libraries, workers.target):
+                child.renew()
             child, lost = _ready(child, workers, python_path, stopped, lost)
             if child is None:
                 yield Observation(job.case, Ending.DEVICE_LOST, text=lost)
@@ -202,6 +206,15 @@ def _observe(
             child.close()
         elif child is not None:
             workers.give(child)
+
+
+def _is_worn(child: Child, job: Job, libraries: Mapping[str, str], target: str) -> bool:
+    """True when another process should do a job: other libraries were run, or a trap takes its own.
+
+    One of the same libraries goes on: a context costs a device as long as many cases.
+    """
+    traps = job.traps and target != HOST
+    return bool(child.loaded) and (traps or child.loaded != libraries)
 
 
 def _given_up(stopped: threading.Event, timeouts: int, losses: int) -> str:
@@ -240,6 +253,7 @@ def _run(
 ) -> Observation:
     """Let a child do one job; one that went silent, or died with its worker, is gone then."""
     begun = time.monotonic()
+    child.loaded = dict(libraries)
     child.send(_message(job, libraries, out))
     seen = replace(_await(child, job, stopped), seconds=time.monotonic() - begun)
     child.fresh = seen.ending is not Ending.RAN or seen.lost != ""
@@ -299,6 +313,7 @@ def _await_ready(child: Child, stopped: threading.Event, target: str) -> str:
     answer = child.receive(_START_LIMIT_S, stopped)
     if stopped.is_set() or (not isinstance(answer, Ending) and "ready" in answer):
         child.fresh = False
+        child.loaded = {}
         return ""
     if not isinstance(answer, Ending) and "unavailable" in answer:
         return str(answer["unavailable"])

@@ -16,6 +16,8 @@ from qsa_bench.builder import Builder
 from qsa_bench.model import Finding, Role, Status, Verdict
 from qsa_bench.parity import CHECKED, PLAIN, Limits, Seen, StageBuilds, Workload
 from qsa_bench.program import Program
+from qsa_bench.runner import HOST
+from qsa_bench.stages import load_stage
 from qsa_bench.stages.base import Case, Outputs, Stage
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
     specimen_builder,
@@ -305,3 +307,15 @@ def test_gates_in_several_threads_do_not_disturb_one_another(gate: Gate) -> None
             )
     assert seen[0].verdicts == seen[1].verdicts
     assert seen[0].failures == []
+
+
+def test_a_mutant_on_a_device_meets_one_trap_a_clause() -> None:
+    stage = load_stage("qsa_select")
+    cases = [case for case in stage.cases(None) if case.family in ("trap", "padding")]
+    with Workload(stage, cases, "cuda", 0) as device, Workload(stage, cases, HOST, 0) as host:
+        assert host.brief == host.cases
+        traps = [case for case in device.brief if case in device.trapping]
+        clauses = {case.clauses for case in device.trapping}
+        assert len(device.trapping) > len(clauses) > 1
+        assert sorted(case.clauses for case in traps) == sorted(clauses)
+        assert [case for case in device.brief if case not in traps] == device.ordinary

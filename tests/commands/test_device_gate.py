@@ -11,6 +11,7 @@ from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.commands import gate, mutate
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Outcome, Status, Verdict
+from qsa_bench.parity import MOST_CONTEXTS
 from qsa_bench.requests import GateRequest, NullProgress
 from qsa_bench.store import StoredRun
 from tests.fake_device import FakeGpu, plant, plant_sanitizer
@@ -62,6 +63,28 @@ def test_the_traps_come_last_each_in_a_process_of_its_own(gpu: FakeGpu) -> None:
     assert did[place + 1][0] != trap
     assert of(stored, "device") == {TRAP: of(stored, "device")[TRAP]}
     assert of(stored, "device")[TRAP].status is Status.PASS
+
+
+def test_no_more_contexts_are_made_than_the_device_makes_side_by_side(gpu: FakeGpu) -> None:
+    request = GateRequest((STAGE,), target="cuda", jobs=9)
+    stored = gate.run(request, NullProgress())
+    assert stored.run.exit_code == ExitCode.OK
+    did = gpu.log()
+    ordinary = {pid for pid, what in did[: did.index((_trap(did), "case trap"))] if "case" in what}
+    assert len(ordinary) == MOST_CONTEXTS
+
+
+def test_a_context_goes_on_with_the_gate_of_the_same_build(gpu: FakeGpu) -> None:
+    run()
+    did = gpu.log()
+    opened = [pid for pid, what in did if what == "open"]
+    # Two for the gate, one for the trap, one that asks after it and goes on as the other of the
+    # first two does; and one for the control, which is another build.
+    assert len(opened) == len(set(opened)) == 5
+
+
+def _trap(did: list[tuple[int, str]]) -> int:
+    return next(pid for pid, what in did if what == "case trap")
 
 
 def test_the_gate_is_run_again_after_the_traps(gpu: FakeGpu) -> None:
