@@ -154,7 +154,7 @@ def _races(stage: str, results: Sequence[MutantResult]) -> tuple[Table, ...]:
         hits, runs = result.race_hits, result.race_runs
         if hits is None or runs is None:
             continue
-        interval = stats.proportion_interval(hits, runs) if runs else None
+        interval = stats.exact_interval(hits, runs) if runs else None
         rows.append(
             row(
                 short_id(result.mutant),

@@ -107,21 +107,6 @@ def _depth(count: int, confidence: float) -> int:
     return depth
 
 
-def proportion_interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return Wilson's score interval of a proportion; ValueError without a trial.
-
-    59 hits of 59 give 0.94 to 1: what is seen less often than that has been ruled out.
-    """
-    if trials < 1 or not 0 <= hits <= trials:
-        raise ValueError(f"{hits} hits of {trials} trials")
-    z = statistics.NormalDist().inv_cdf((1.0 + confidence) / 2)
-    share = hits / trials
-    scale = 1 + z * z / trials
-    middle = (share + z * z / (2 * trials)) / scale
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
-    return Interval(max(middle - half, 0.0), min(middle + half, 1.0))
-
-
 def exact_interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Return Clopper and Pearson's interval of a proportion; ValueError without a trial.
 

@@ -60,14 +60,14 @@ def test_samples_of_one_step_of_the_timer_give_a_point() -> None:
 
 
 def test_fifty_nine_of_fifty_nine_rules_out_what_happens_less_than_94_of_100() -> None:
-    interval = stats.proportion_interval(59, 59)
-    assert interval.low == pytest.approx(0.9389, abs=1e-4)
+    interval = stats.exact_interval(59, 59)
+    assert interval.low == pytest.approx(0.9394, abs=1e-4)
     assert interval.high == pytest.approx(1.0)
 
 
 def test_a_proportion_without_a_trial_is_no_number() -> None:
     with pytest.raises(ValueError, match="0 hits of 0"):
-        stats.proportion_interval(0, 0)
+        stats.exact_interval(0, 0)
 
 
 def test_a_ratio_reaches_from_the_best_to_the_worst_case() -> None:
