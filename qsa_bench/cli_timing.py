@@ -112,6 +112,16 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            "--gate",
+            metavar="RUN",
+            help="Builds that this gate run passed whole are not gated again.",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
     jobs: Jobs = None,
     output: Results = defaults.RESULTS,
     format: Format = "table",
@@ -136,6 +146,7 @@ def sweep(
         resume=resume,
         stop_after_s=None if stop_after is None else stop_after * 60,
         nsys=from_nsys,
+        gate=gate,
         jobs=requests.default_jobs() if jobs is None else jobs,
         results=output,
     )

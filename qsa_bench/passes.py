@@ -90,11 +90,12 @@ def gate(
     seeds: int = 0,
     on_cases: Callable[[int], None] | None = None,
     control_builder: Builder | None = None,
+    whole: bool = True,
 ) -> tuple[list[Gated], list[str]]:
     """Gate every build on the cases, which are prepared once.
 
-    On a device the first build meets every trap, the others one a clause: they differ in their
-    shape, and each trap costs most of a second. With a builder for the control that writes nothing, also returns the cases which that control
+    On a device the first build meets every trap (not unless `whole`), the others one a clause: they
+    differ in their shape, and each trap costs most of a second. With a builder for the control that writes nothing, also returns the cases which that control
     passes though bytes are owed: the gate is blind there.
     """
     gated: list[Gated] = []
@@ -102,7 +103,7 @@ def gate(
     with Workload(stage, cases, target, seeds) as workload:
         limits = Limits()
         for name, each in builds.items():
-            met = workload.brief if gated else workload.cases
+            met = workload.cases if whole and not gated else workload.brief
             seen = baseline.gate_in_parallel(workload, each, jobs, on_case=on_cases, cases=met)
             gated.append(Gated(name, each, tuple(seen.verdicts)))
             limits = seen.limits

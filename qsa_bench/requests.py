@@ -246,8 +246,8 @@ class SweepRequest:
 
     `axes` are asked lists by axis ("context", "threads", "cache", "entry", ...); none: the
     standard grids. `peers` are a user's own beside the built-in ones. `resume` names a run folder
-    to go on with, `nsys` an export to read instead of timing anything. After `stop_after_s` no
-    further point is begun.
+    to go on with, `nsys` an export to read instead of timing anything, `gate` a run of the gate
+    whose passes stand. After `stop_after_s` no further point is begun.
     """
 
     stages: tuple[str, ...] = ()
@@ -262,6 +262,7 @@ class SweepRequest:
     resume: str | None = None
     stop_after_s: float | None = None
     nsys: Path | None = None
+    gate: str | None = None
     jobs: int = field(default_factory=default_jobs)
     results: Path = defaults.RESULTS
     argv: tuple[str, ...] = ()
@@ -274,6 +275,8 @@ class SweepRequest:
                 raise UsageError(f"--peer {peer}: give module:function")
         if self.nsys is not None and (self.axes or self.resume or self.foreign or self.peers):
             raise UsageError("--from-nsys reads a file and times nothing; it goes with no axis")
+        if self.gate is not None and self.golden is not None:
+            raise UsageError("--gate and --golden: that run's passes are of its own golden")
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ class Subjects:
                 request.jobs,
                 on_cases=self._advance,
                 control_builder=bench.builder,
+                whole=len(waiting) == len(builds),
             )
             bench.progress.finish()
             if blind:

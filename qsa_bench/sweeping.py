@@ -48,7 +48,9 @@ class StageSweep:
         bench: Bench,
         before: StoredRun | None = None,
         foreign: Foreign | None = None,
+        passed: Sequence[Verdict] = (),
     ) -> None:
+        """`before` is a run that is resumed, `passed` what a gate has said of these builds."""
         self._stage = stage
         self._points = points
         self._request = request
@@ -57,7 +59,7 @@ class StageSweep:
         self._pairs = {point.case: sweeps.timings(request.timers, point.caches) for point in points}
         earlier = before.timings if before is not None else ()
         self._measured = {timing.key: timing.build for timing in earlier if timing.samples_ns}
-        verdicts = before.verdicts if before is not None else ()
+        verdicts = [*(before.verdicts if before is not None else ()), *passed]
         self._subjects = Subjects(stage, golden, points, request, bench, verdicts)
         self._flush: str | None = None
 

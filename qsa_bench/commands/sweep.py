@@ -21,7 +21,7 @@ from qsa_bench.builder import Builder
 from qsa_bench.compare_runs import Change
 from qsa_bench.errors import EnvironmentMissingError, NotComparableError, UsageError
 from qsa_bench.exit_codes import ExitCode, combine
-from qsa_bench.model import Kernel, Run
+from qsa_bench.model import Kernel, Run, Verdict
 from qsa_bench.requests import Progress, SweepRequest
 from qsa_bench.stages.base import Stage
 from qsa_bench.store import RunWriter, StoredRun
@@ -54,12 +54,13 @@ def run(request: SweepRequest, progress: Progress) -> StoredRun:
     device = device_name(_TARGET)
     writer, before = _open(request, device)
     tally, held = Tally(), HeldTimer(open_timer)
+    passed = _passed_before(request, device, goldens, stages)
     bench = Bench(held, Builder(resources.cache_root()), writer, progress, tally, _TARGET)
     stop_at = None if request.stop_after_s is None else time.monotonic() + request.stop_after_s
     with writer:
         try:
             parts = [
-                StageSweep(stage, goldens.of(stage), points, request, bench, before, own)
+                StageSweep(stage, goldens.of(stage), points, request, bench, before, own, passed)
                 for stage, points in plans
             ]
             tally.asked = sum(part.asked for part in parts)
@@ -117,6 +118,32 @@ def _open(request: SweepRequest, device: str) -> tuple[RunWriter, StoredRun | No
     if run.device != device:
         raise NotComparableError(f"resuming {folder}: it was timed on {run.device}, not {device}")
     return RunWriter.resume(folder, request.argv)
+
+
+def _passed_before(
+    request: SweepRequest, device: str, goldens: baseline.Goldens, stages: Sequence[Stage]
+) -> list[Verdict]:
+    """Return the verdicts of `--gate RUN` on stages that it passed whole; others are gated here."""
+    if request.gate is None:
+        return []
+    folder = store.find_run(request.gate, request.results)
+    run = store.read_run(folder)
+    if run.run.command != "gate" or run.run.target != _TARGET:
+        raise UsageError(
+            f"standing on the gate of {folder}: it is a {run.run.command} run on "
+            f"{run.run.target}; give a `gate --target {_TARGET}` run"
+        )
+    if run.run.device != device:
+        raise NotComparableError(
+            f"standing on the gate of {folder}: it ran on {run.run.device}, this is {device}"
+        )
+    passed: list[Verdict] = []
+    for stage in stages:
+        told = [verdict for verdict in run.verdicts if verdict.stage == stage.name]
+        cases = {case.id for case in stage.cases(goldens.of(stage)) if _TARGET in case.targets}
+        if cases <= {verdict.case for verdict in told}:
+            passed += told
+    return passed
 
 
 def _against_published(run: Run, tally: Tally) -> dict[str, object]:
