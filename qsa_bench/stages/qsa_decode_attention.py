@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qsa_bench.goldens import Golden
-from qsa_bench.model import STREAM, Argument, Entry, Finding, Kernel, Role
+from qsa_bench.model import STREAM, TARGETS, Argument, Entry, Finding, Kernel, Role
 from qsa_bench.program import At, Buffer, Call, Program, Value
 from qsa_bench.stages import _qsa_attention as attention
 from qsa_bench.stages import _qsa_paged as paged
@@ -60,7 +60,7 @@ CLAUSES = {
 CHECKS = attention.CHECKS
 
 
-def program(rows: attention.Rows) -> Program:
+def program(rows: attention.Rows, device: Mapping[str, int] | None = None) -> Program:
     """Return the program of one decode over every row's own sequence."""
     lengths = np.array([len(tokens or ()) for tokens in rows.tokens], dtype=np.int32)
     buffers = (
@@ -75,7 +75,7 @@ def program(rows: attention.Rows) -> Program:
         "row_count": len(lengths),
         **attention.GEOMETRY_VALUES,
     }
-    return Program(buffers, (Call(STAGE_NAME, STAGE_NAME, values),))
+    return Program(buffers, (Call(STAGE_NAME, STAGE_NAME, values),), device or {})
 
 
 def _rows(
@@ -100,8 +100,9 @@ def _case(
     clauses: Sequence[str],
     rows: attention.Rows,
     schedules: str = ONE_SCHEDULE,
+    device: Mapping[str, int] | None = None,
 ) -> Case:
-    built = program(rows)
+    built = program(rows, device)
 
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
         return attention.judge_context(rows, outputs["context"])
@@ -115,6 +116,7 @@ def _case(
         judge,
         checked=built.bytes <= _CHECKED_BYTES,
         schedules=schedules,
+        targets=TARGETS if device is None else ("host",),
     )
 
 
@@ -130,9 +132,18 @@ def _families() -> Iterator[Case]:
         schedules=FEW_SCHEDULES,
     )
     yield _case("batch", "all-empty", ("empty-slot",), _rows((0, 0)))
+    # Two tiles a warp of a cluster's 32, so that peaks move within warps and between them.
     for label, ramp in (("rising", 0.3), ("falling", -0.3)):
-        yield _case("ramp", label, ("softmax",), _rows((140,), ramp=ramp))
-    yield _case("ramp", "wide", ("softmax",), _rows((90,), spread=20.0))
+        yield _case("ramp", label, ("softmax",), _rows((700,), ramp=ramp))
+    yield _case("ramp", "wide", ("softmax",), _rows((700,), spread=20.0))
+    for capability in (80, 120):
+        yield _case(
+            "device",
+            f"sm{capability}",
+            ("every-token", "empty-slot", "memory"),
+            _rows((70, 0)),
+            device={"compute_capability": capability},
+        )
     for page_tokens in (9, 16, 64):
         yield _case(
             "pages", str(page_tokens), ("row-table",), _rows((50, 21), page_tokens=page_tokens)
