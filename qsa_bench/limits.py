@@ -34,6 +34,8 @@ CALIBRATION = "calibration"
 EMPTY = "empty kernel"
 COPY, READ, WRITE = "copy", "read", "write"
 CACHED_READ = "read 16 MiB"
+MATRIX = "bf16 matrix product"
+MATRIX_FLOPS = 2 * 8192**3
 # A flush may leave the floor within a few steps of CUPTI's clock of where it was.
 _FLOOR_SLACK_NS = 160
 
@@ -43,12 +45,14 @@ class Limits:
     """What one run measured of its device: floors in ns by timer and cache, bandwidths in bytes/ns.
 
     A bandwidth of 1 byte/ns is 1 GB/s. `cached_read_ns` is the time of a small read by cache
-    state, which shows whether a flush empties the cache.
+    state, which shows whether a flush empties the cache. `matrix` is the rate of a large bf16
+    product in flops/ns, None in runs from before it was measured.
     """
 
     floors: Mapping[tuple[str, str], float] = field(default_factory=dict)
     bandwidths: Mapping[str, float] = field(default_factory=dict)
     cached_read_ns: Mapping[str, float] = field(default_factory=dict)
+    matrix: float | None = None
 
     def of(self, timer: str, bytes_read: int, bytes_written: int) -> float | None:
         """Return the least time of a launch in ns, None where the run measured no limit."""
@@ -83,6 +87,7 @@ def of(timings: Iterable[Measurement]) -> Limits:
     floors: dict[tuple[str, str], float] = {}
     bandwidths: dict[str, float] = {}
     cached: dict[str, float] = {}
+    matrix: float | None = None
     for timing in timings:
         if timing.kind != CALIBRATION or not timing.samples_ns:
             continue
@@ -95,4 +100,6 @@ def of(timings: Iterable[Measurement]) -> Limits:
             bandwidths[timing.name] = (timing.bytes_read + timing.bytes_written) / median
         elif timing.name == CACHED_READ:
             cached[timing.cache] = median
-    return Limits(floors, bandwidths, cached)
+        elif timing.name == MATRIX and median:
+            matrix = MATRIX_FLOPS / median
+    return Limits(floors, bandwidths, cached, matrix)

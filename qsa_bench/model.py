@@ -375,6 +375,8 @@ class Measurement:
     `name` tells the subjects of a case apart. `samples_ns` are durations of a call, each the mean
     of `calls` calls; none means that it was not measured, and `why` says why. `verdict` is the
     pass it stands on (or what a peer breaks); `kernels` describe what a call launched.
+    `bytes_read` and `bytes_written` can't be avoided; `bytes_requested` counts what is read more than
+    once as often as it is, and `flops` what the tensor cores do: 0 where they say nothing.
     """
 
     build: str
@@ -396,6 +398,8 @@ class Measurement:
     bytes_written: int = 0
     kernels: tuple[str, ...] = ()
     why: str = ""
+    bytes_requested: int = 0
+    flops: int = 0
 
     def __post_init__(self) -> None:
         if any(sample < 0 for sample in self.samples_ns):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qsa_bench import passes, peer_gate, resources, sweeps
+from qsa_bench import parity, passes, peer_gate, resources, sweeps
 from qsa_bench.builder import Builder
 from qsa_bench.errors import BuildError
 from qsa_bench.exit_codes import ExitCode
@@ -82,7 +82,12 @@ def library_of(builds: Sequence[Build]) -> str:
 
 
 def kernel_of(stage: Stage, points: Iterable[Point]) -> Kernel:
-    """Return the kernel that exports the entries of these points."""
+    """Return the kernel that exports the entries of these points.
+
+    Of a pipeline, a kernel without build axes that stands for all of the stage's.
+    """
+    if sweeps.spec_of(stage).pipeline:
+        return replace(stage.kernels[0], name=stage.name, axes={})
     wanted = {point.entry for point in points}
     return next(k for k in stage.kernels if wanted <= {entry.symbol for entry in k.entries})
 
@@ -106,6 +111,7 @@ class Subjects:
         self._bench = bench
         self._before = verdicts_before
         self._kernel = kernel_of(stage, points)
+        self._pipeline = sweeps.spec_of(stage).pipeline
         self._libraries: dict[str, str] = {}
 
     def _advance(self, count: int) -> None:
@@ -116,14 +122,7 @@ class Subjects:
         """Build and gate every variant of the kernel, each on the target that is timed."""
         request, stage, bench = self._request, self._stage, self._bench
         variants = {v.name: v for point in self._points for v in point.variants}
-        builds = passes.build_variants(
-            bench.builder,
-            self._kernel,
-            bench.target,
-            resources.tree_root(),
-            list(variants.values()),
-            request.jobs,
-        )
+        builds = self._built(list(variants.values()))
         cases = [case for case in stage.cases(self._golden) if bench.target in case.targets]
         standings = {name: self._standing_before(each.digest) for name, each in builds.items()}
         waiting = {name: each for name, each in builds.items() if not standings[name]}
@@ -158,6 +157,19 @@ class Subjects:
             for name in builds
         ]
 
+    def _built(self, variants: Sequence[sweeps.Variant]) -> dict[str, StageBuilds]:
+        """Build the kernel for every variant, or a pipeline's kernels once."""
+        bench, root = self._bench, resources.tree_root()
+        if not self._pipeline:
+            return passes.build_variants(
+                bench.builder, self._kernel, bench.target, root, variants, self._request.jobs
+            )
+        modes = parity.modes_of(bench.target)
+        made = parity.build_stage(bench.builder, self._stage.kernels, bench.target, root, modes)
+        if made.failure is not None:
+            library_of([made.failure])
+        return {sweeps.AUTO: made}
+
     def _standing_before(self, digest: str) -> str:
         """Return the pass of a build that the resumed run has gated already, or ""."""
         found = [v for v in self._before if v.build == digest and v.family != sweeps.FAMILY]
@@ -169,7 +181,10 @@ class Subjects:
     ) -> Subject:
         if why_not:
             self._bench.tally.codes.append(ExitCode.TIMING_REFUSED)
-        asked = Asked(name, library=library_of(builds.all))
+        if self._pipeline:
+            asked = Asked(name, libraries=builds.libraries(parity.PLAIN), pipeline=True)
+        else:
+            asked = Asked(name, library=library_of(builds.all))
         return Subject(name, kind, builds.digest, asked, standing, why_not)
 
     def foreign(self, foreign: Foreign) -> Subject:

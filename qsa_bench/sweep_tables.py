@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from qsa_bench import limits, stats, sweeps
+from qsa_bench import limits, stats, sweep_rates, sweeps
 from qsa_bench.limits import Limits
 from qsa_bench.model import Measurement, Usage, Verdict
 from qsa_bench.peer_names import is_peer, peer_of
@@ -27,6 +27,7 @@ def tables(run: StoredRun) -> tuple[Table, ...]:
     return (
         *_pivots(run.timings, limit),
         *_by_input(run.timings),
+        *sweep_rates.tables(run.timings, limit),
         *_contract(run.verdicts),
         *_published(run.run.notes),
         *_refused(run.timings),
@@ -281,6 +282,8 @@ def _device(run: StoredRun, limit: Limits) -> Table:
         entries.append((f"empty kernel, {timer} {cache}", f"{_us(floor)} us"))
     for kind, bandwidth in limit.bandwidths.items():
         entries.append((f"{kind} bandwidth", f"{bandwidth / 1000:.2f} TB/s"))
+    if limit.matrix is not None:
+        entries.append((limits.MATRIX, f"{limit.matrix / 1000:.0f} TFLOP/s"))
     if any(timing.cache == "cold" for timing in run.timings):
         entries.append(("cold", limit.cold_problem() or "verified: flushed, and the floor held"))
     for word, key, unit in (

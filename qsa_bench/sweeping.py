@@ -337,6 +337,8 @@ def _measurement(
     traffic: tuple[int, int],
     axes: Mapping[str, str] | None = None,
     entry: str = "",
+    requested: int = 0,
+    flops: int = 0,
 ) -> Measurement:
     return Measurement(
         build=subject.build,
@@ -353,6 +355,8 @@ def _measurement(
         clocks=timed.clocks,
         kind=subject.kind,
         entry=entry,
+        bytes_requested=requested,
+        flops=flops,
         calls=timed.calls,
         bytes_read=traffic[0],
         bytes_written=traffic[1],
@@ -366,4 +370,15 @@ def _of_point(
 ) -> Measurement:
     traffic = (made.bytes_read, made.bytes_written)
     axes = {**point.axes, **({"title": subject.title} if subject.title else {})}
-    return _measurement(timed, subject, point.stage, point.case, pair, traffic, axes, point.entry)
+    return _measurement(
+        timed,
+        subject,
+        point.stage,
+        point.case,
+        pair,
+        traffic,
+        axes,
+        point.entry,
+        made.requested,
+        made.flops,
+    )

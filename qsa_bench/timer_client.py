@@ -25,10 +25,10 @@ class TimerLostError(RuntimeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """A subject: a call of a library, or a peer `module:function` over a call's arguments.
+    """A subject: a call of a library, a peer `module:function`, or a pipeline's calls in order.
 
     `call` is the place of the call among the program's; `names` are its arguments' names in order;
-    `libraries` are what the peer's own kernels were built into.
+    `libraries` are what the peer's own kernels were built into, or a pipeline's by kernel.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Asked:
     names: tuple[str, ...] = ()
     libraries: Mapping[str, str] = field(default_factory=dict)
     call: int = 0
+    pipeline: bool = False
 
     def message(self) -> dict[str, Any]:
         """Return it as the child reads it."""
@@ -48,6 +49,8 @@ class Asked:
                 "libraries": dict(self.libraries),
                 "call": self.call,
             }
+        if self.pipeline:
+            return {"name": self.name, "pipeline": dict(self.libraries)}
         return {"name": self.name, "library": self.library, "call": self.call}
 
 

@@ -104,6 +104,9 @@ class Server:
         return {"done": "load", "subjects": answers}
 
     def _add(self, asked: Message, program: Mapping[str, Any]) -> str:
+        if "pipeline" in asked:
+            self._session.add_pipeline(asked["name"], asked["pipeline"], program["calls"])
+            return str(asked["name"])
         call = program["calls"][asked["call"]]
         if "peer" in asked:
             self._peers.add(asked["name"])

@@ -4,20 +4,20 @@
 // A warp takes 16 tokens at a time. Eight query heads share a KV head, so both products fill a 16 x 8 tile:
 //   scores^T [16 tokens, 8 heads]  += keys [16, 16 dims] * queries^T [16 dims, 8]
 //   context^T [16 dims, 8 heads]   += values^T [16, 16 tokens] * probabilities^T [16 tokens, 8]
-// Nothing goes through shared memory on the way. A dot product does not care in which order its dims come, so
-// a lane's 16-byte load of 8 dims is split over two tiles, the same way for keys and queries; and context
-// rows may stand in any order until they are stored, so a lane's 16-byte load of a value gives 8 rows of a
-// tile.
+// A dot product does not care in which order its dims come, so a lane's 16-byte load of 8 dims is split over
+// two tiles, the same way for keys and queries; and context rows may stand in any order until they are
+// stored, so a lane's 16-byte load of a value gives 8 rows of a tile.
 //
 // Numerics: products of bf16 in f32 with the tensor core's accumulation; the softmax online, in f32, base 2,
 // with a running maximum per head and a rescale of sum and context when it moves; probabilities rounded to
 // bf16 for the second product, their sum kept from the f32 ones. The order is fixed: tile t belongs to warp
-// t % warps, and warps are added in turn, so two runs agree bit for bit, whatever the pages.
+// t % warps, and warps are added in turn, so two runs agree bit for bit, whatever the pages and the batch.
 #pragma once
 
 #include <cstdint>
 
 #include "common/portability.cuh"
+#include "qsa/attention_tiles.cuh"
 #include "qsa/head_vector.cuh"
 #include "qsa/paged_cache.cuh"
 
@@ -27,8 +27,6 @@ namespace attention {
 constexpr int kHeads = 16;
 constexpr int kKvHeads = 2;
 constexpr int kGroupHeads = kHeads / kKvHeads;  // query heads that share a KV head: the tile's 8 columns
-constexpr int kDims = 256;
-constexpr int kTileTokens = 16;
 constexpr int kDimsPerTile = 16;
 constexpr int kKeyGroups = kDims / 32;                       // 16-byte loads of four lanes: 32 dims
 constexpr int kValueGroups = kDims / 64;                     // 16-byte loads of eight lanes: 64 dims
@@ -57,48 +55,30 @@ __device__ __forceinline__ Queries load_queries(const uint16_t* heads, int lane)
   return queries;
 }
 
-// The elements at which a tile's tokens begin, for this KV head: lane i holds token i's, -1 past the list.
-template <class Tokens>
-__device__ __forceinline__ int64_t tile_offsets(const PagedCache& cache, const Tokens& tokens,
-                                                int64_t sequence, int32_t first, int kv_head, int lane) {
-  const int32_t index = first + lane % kTileTokens;
-  if (index >= tokens.count) {
-    return -1;
-  }
-  return token_offset(cache, sequence, tokens.at(index)) + kv_head * kDims;
-}
-
-__device__ __forceinline__ int64_t offset_of(int64_t offsets, int token) {
-  const uint32_t low = __shfl_sync(kFullWarp, static_cast<uint32_t>(offsets), token);
-  const uint32_t high = __shfl_sync(kFullWarp, static_cast<uint32_t>(offsets >> 32), token);
-  return static_cast<int64_t>((static_cast<uint64_t>(high) << 32) | low);
-}
-
-// Past the list reads as zero: 0 times a probability of 0 stays 0, where a NaN in a dead slot would not.
-__device__ __forceinline__ uint4 load_vector(const uint16_t* base, int64_t offset, int dim) {
-  if (offset < 0) {
-    return make_uint4(0, 0, 0, 0);
-  }
-  return __ldg(reinterpret_cast<const uint4*>(base + offset + dim));
-}
-
 // Scores of 16 tokens and 8 heads in the tensor core's layout: rows g and g + 8, columns 2t and 2t + 1.
-__device__ __forceinline__ void score_tile(const PagedCache& cache, const Queries& queries, int64_t low_row,
-                                           int64_t high_row, int lane, float (&scores)[4]) {
+// Two accumulators: the tensor core's latency is waited for half as often.
+__device__ __forceinline__ void score_tile(const uint4* keys, const Queries& queries, int lane,
+                                           float (&scores)[4]) {
+  float others[4];
   for (int i = 0; i < 4; ++i) {
     scores[i] = 0.0f;
+    others[i] = 0.0f;
   }
+  const int token = lane / 4;
   for (int i = 0; i < kKeyGroups; ++i) {
-    const int dim = i * 32 + (lane % 4) * kVectorDims;
-    const uint4 low = load_vector(cache.keys, low_row, dim);
-    const uint4 high = load_vector(cache.keys, high_row, dim);
+    const int vector = i * 4 + lane % 4;
+    const uint4 low = keys[place_of(token, vector)];
+    const uint4 high = keys[place_of(token + 8, vector)];
     const uint4 query = queries.group[i];
     const uint32_t first_keys[4] = {low.x, high.x, low.y, high.y};
     const uint32_t first_query[2] = {query.x, query.y};
     mma_m16n8k16_bf16(scores, first_keys, first_query, scores);
     const uint32_t second_keys[4] = {low.z, high.z, low.w, high.w};
     const uint32_t second_query[2] = {query.z, query.w};
-    mma_m16n8k16_bf16(scores, second_keys, second_query, scores);
+    mma_m16n8k16_bf16(others, second_keys, second_query, others);
+  }
+  for (int i = 0; i < 4; ++i) {
+    scores[i] = __fadd_rn(scores[i], others[i]);
   }
 }
 
@@ -153,13 +133,14 @@ __device__ __forceinline__ uint32_t word_of(const uint4& vector, int word) {
 
 // Lane (g, t) loads dims 64i + 8g .. + 7 of tokens 2t, 2t + 1, 2t + 8 and 2t + 9; word w of them gives rows g
 // and g + 8 of context tile 4i + w, which are dims 64i + 8g + 2w and the next.
-__device__ __forceinline__ void add_values(const PagedCache& cache, const int64_t (&rows)[4],
-                                           const uint32_t (&probabilities)[2], int lane, WarpState& state) {
+__device__ __forceinline__ void add_values(const uint4* values, const uint32_t (&probabilities)[2], int lane,
+                                           WarpState& state) {
+  const int pair_token = 2 * (lane % 4);
+  const int tokens[4] = {pair_token, pair_token + 1, pair_token + 8, pair_token + 9};
   for (int i = 0; i < kValueGroups; ++i) {
-    const int dim = i * 64 + (lane / 4) * kVectorDims;
     uint4 value[4];
     for (int row = 0; row < 4; ++row) {
-      value[row] = load_vector(cache.values, rows[row], dim);
+      value[row] = values[place_of(tokens[row], i * 8 + lane / 4)];
     }
     for (int word = 0; word < 4; ++word) {
       uint32_t pair[4];
@@ -182,11 +163,11 @@ __device__ __forceinline__ float sum_of_tokens(float value) {
   return value;
 }
 
-// One warp's share of the list: tiles `warp`, `warp + warps`, ...
+// One warp's share of the list: tiles `warp`, `warp + warps`, ... The list must not be empty.
 template <class Tokens>
 __device__ __forceinline__ WarpState attend(const PagedCache& cache, const Tokens& tokens, int64_t sequence,
-                                            const uint16_t* heads, int kv_head, int warp, int warps,
-                                            int lane) {
+                                            const uint16_t* heads, int kv_head, int warp, int warps, int lane,
+                                            Ring& ring) {
   WarpState state;
   for (int tile = 0; tile < kContextTiles; ++tile) {
     for (int i = 0; i < 4; ++i) {
@@ -197,81 +178,55 @@ __device__ __forceinline__ WarpState attend(const PagedCache& cache, const Token
     state.peak[head] = kNothing;
     state.sum[head] = 0.0f;
   }
-  const Queries queries = load_queries(heads, lane);
-  const int group = lane / 4;
-  const int pair = 2 * (lane % 4);
   const int32_t stride = warps * kTileTokens;
   int32_t first = warp * kTileTokens;
+  if (first >= tokens.count) {
+    return state;
+  }
   int64_t offsets = tile_offsets(cache, tokens, sequence, first, kv_head, lane);
+  copy_tile(ring.tile[0], cache.keys, offsets, lane);
+  async_copy_commit();
+  copy_tile(ring.tile[1], cache.values, offsets, lane);
+  async_copy_commit();
+  offsets = tile_offsets(cache, tokens, sequence, first + stride, kv_head, lane);
+  const Queries queries = load_queries(heads, lane);
+  const int group = lane / 4;
+  // A tile's keys stand at `key_tile`, its values at the place after; the next tile's keys follow, and its
+  // values take the place of these keys.
+  int key_tile = 0;
   for (; first < tokens.count; first += stride) {
-    // The next tile's ids and pages are on their way while this one's keys are.
-    const int64_t next = tile_offsets(cache, tokens, sequence, first + stride, kv_head, lane);
-    const int64_t low_row = offset_of(offsets, group);
-    const int64_t high_row = offset_of(offsets, group + 8);
+    const bool has_next = first + stride < tokens.count;
+    const int value_tile = (key_tile + 1) % kRingTiles;
+    const int next_tile = (key_tile + 2) % kRingTiles;
+    // [attention.keys-there] every lane's copies, and no lane reads the tile before last any more.
+    async_copy_wait<1>();
+    __syncwarp();
+    if (has_next) {
+      copy_tile(ring.tile[next_tile], cache.keys, offsets, lane);
+    }
+    async_copy_commit();
+    // Ids and pages of the tile after the next are on their way while this one is worked on.
+    const int64_t following = tile_offsets(cache, tokens, sequence, first + 2 * stride, kv_head, lane);
     float scores[4];
-    score_tile(cache, queries, low_row, high_row, lane, scores);
-    soften(state, scores, low_row >= 0, high_row >= 0);
+    score_tile(ring.tile[key_tile], queries, lane, scores);
+    soften(state, scores, first + group < tokens.count, first + group + 8 < tokens.count);
     uint32_t probabilities[2];
     transpose(scores, lane, probabilities);
-    const int64_t rows[4] = {offset_of(offsets, pair), offset_of(offsets, pair + 1),
-                             offset_of(offsets, pair + 8), offset_of(offsets, pair + 9)};
-    add_values(cache, rows, probabilities, lane, state);
-    offsets = next;
+    // [attention.values-there] as for the keys, whose place is free now.
+    async_copy_wait<1>();
+    __syncwarp();
+    if (has_next) {
+      copy_tile(ring.tile[key_tile], cache.values, offsets, lane);
+    }
+    async_copy_commit();
+    add_values(ring.tile[value_tile], probabilities, lane, state);
+    offsets = following;
+    key_tile = next_tile;
   }
   for (int head = 0; head < 2; ++head) {
     state.sum[head] = sum_of_tokens(state.sum[head]);
   }
   return state;
-}
-
-// Adds the warps' shares and writes the context of the CTA's 8 heads, bf16 [8, 256]. All threads of the CTA
-// call it; `shared` holds kWarps * (kShareFloats + 2 * kGroupHeads) floats.
-constexpr int kShareFloats = kDims * kGroupHeads;
-
-template <int kWarps>
-__device__ __forceinline__ void merge(const WarpState& state, float* shared, uint16_t* context, int warp,
-                                      int lane) {
-  float* peaks = shared + kWarps * kShareFloats;  // [kWarps, 8]
-  float* sums = peaks + kWarps * kGroupHeads;
-  const int group = lane / 4;
-  const int pair = 2 * (lane % 4);
-  if (group == 0) {
-    for (int head = 0; head < 2; ++head) {
-      peaks[warp * kGroupHeads + pair + head] = state.peak[head];
-      sums[warp * kGroupHeads + pair + head] = state.sum[head];
-    }
-  }
-  // [attention.merge-barrier] every warp's peak decides every warp's scale.
-  __syncthreads();
-  for (int head = 0; head < 2; ++head) {
-    float peak = kNothing;
-    for (int other = 0; other < kWarps; ++other) {
-      peak = fmaxf(peak, peaks[other * kGroupHeads + pair + head]);
-    }
-    const float base = peak == kNothing ? 0.0f : peak;
-    float sum = 0.0f;
-    for (int other = 0; other < kWarps; ++other) {
-      const float scale = exp2f(__fsub_rn(peaks[other * kGroupHeads + pair + head], base));
-      sum = __fadd_rn(sum, __fmul_rn(sums[other * kGroupHeads + pair + head], scale));
-    }
-    const float scale = __fdiv_rn(exp2f(__fsub_rn(state.peak[head], base)), sum);
-    float* share = shared + warp * kShareFloats + (pair + head) * kDims;
-    for (int tile = 0; tile < kContextTiles; ++tile) {
-      const int dim = (tile / 4) * 64 + group * kVectorDims + (tile % 4) * 2;
-      share[dim] = __fmul_rn(state.context[tile][head], scale);
-      share[dim + 1] = __fmul_rn(state.context[tile][2 + head], scale);
-    }
-  }
-  __syncthreads();
-  for (int at = 2 * static_cast<int>(threadIdx.x); at < kShareFloats; at += 2 * kWarps * kWarpLanes) {
-    float low = 0.0f;
-    float high = 0.0f;
-    for (int other = 0; other < kWarps; ++other) {
-      low = __fadd_rn(low, shared[other * kShareFloats + at]);
-      high = __fadd_rn(high, shared[other * kShareFloats + at + 1]);
-    }
-    *reinterpret_cast<uint32_t*>(context + at) = pack_bf16(low, high);
-  }
 }
 
 }  // namespace attention

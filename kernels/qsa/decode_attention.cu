@@ -13,14 +13,17 @@
 // Requires   buffers of bf16 aligned to 16 bytes; page_stride in whole 16 bytes.
 // Traps      a negative length; a token that the block table does not place            [decode.traps]
 // Succeeds   with nothing to do for no rows.
-// Numerics   as in attention_row.cuh: over the same tokens in the same order the bits are those of
-//            qsa_prefill_attention. Slots past the length are never read               [decode.nothing-else]
-// Launch     a CTA a row and KV head.
-// Scratch    static shared memory: 33 KiB.
+// Numerics   as in attention_row.cuh, the tiles dealt to the warps of all its CTAs: a row's bits do not
+// depend on the batch.
+//            Slots past the length are never read                                      [decode.nothing-else]
+// Launch     a cluster of eight CTAs a row and KV head: one row is too little work for one of them, and its
+//            time is what a decode step waits for. Elsewhere than on compute capability 9 to 11 a CTA.
+// Scratch    dynamic shared memory: 105 KiB in a cluster, else 97 KiB.
 // Not for    other head counts or dims.
 
 #include "common/portability.cuh"
 #include "common/status.h"
+#include "qsa/attention_merge.cuh"
 #include "qsa/attention_row.cuh"
 #include "qsa/head_vector.cuh"
 #include "qsa/paged_cache.cuh"
@@ -28,8 +31,9 @@
 namespace qsa {
 namespace {
 
-constexpr int kDecodeThreads = 128;
-constexpr int kDecodeWarps = kDecodeThreads / kWarpLanes;
+constexpr int kDecodeWarps = 4;
+constexpr int kDecodeThreads = kDecodeWarps * kWarpLanes;
+constexpr int kDecodeCtas = 8;  // of a cluster: what every device that has clusters serves
 
 struct DecodeArguments {
   const uint16_t* q;
@@ -45,18 +49,23 @@ struct EveryToken {
   __device__ __forceinline__ int32_t at(int32_t index) const { return index; }
 };
 
-__device__ __forceinline__ void write_zeros(uint16_t* context) {
-  constexpr int kVectors = attention::kGroupHeads * attention::kDims / kVectorDims;
+// CTA `rank` writes its part of the group's context.
+template <int kCtas>
+__device__ __forceinline__ void write_zeros(uint16_t* context, int rank) {
+  constexpr int kVectors = attention::kContextFloats / kVectorDims / kCtas;
   for (int at = static_cast<int>(threadIdx.x); at < kVectors; at += kDecodeThreads) {
-    reinterpret_cast<uint4*>(context)[at] = make_uint4(0, 0, 0, 0);
+    reinterpret_cast<uint4*>(context)[rank * kVectors + at] = make_uint4(0, 0, 0, 0);
   }
 }
 
-__global__ void __launch_bounds__(kDecodeThreads, 2) decode_attention_kernel(DecodeArguments arguments) {
-  QSA_SHARED(float, shared, kDecodeWarps*(attention::kShareFloats + 2 * attention::kGroupHeads));
+template <int kCtas>
+__global__ void __launch_bounds__(kDecodeThreads) decode_attention_kernel(DecodeArguments arguments) {
+  using Workspace = attention::Workspace<kDecodeWarps, kCtas>;
+  QSA_DYNAMIC_SHARED(Workspace, shared);
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
-  const int64_t row = blockIdx.x;
+  const int rank = static_cast<int>(blockIdx.x) % kCtas;
+  const int64_t row = blockIdx.x / kCtas;
   const int kv_head = static_cast<int>(blockIdx.y);
   const EveryToken tokens{__ldg(arguments.lengths + row)};
   if (tokens.count < 0) {
@@ -64,14 +73,31 @@ __global__ void __launch_bounds__(kDecodeThreads, 2) decode_attention_kernel(Dec
   }
   // [decode.grouped-heads] query heads 8k .. 8k + 7 share KV head k.
   const int64_t heads = (row * attention::kHeads + kv_head * attention::kGroupHeads) * attention::kDims;
-  // The whole CTA leaves or stays.
+  // The whole cluster leaves or stays.
   if (tokens.count == 0) {
-    write_zeros(arguments.context + heads);
+    write_zeros<kCtas>(arguments.context + heads, rank);
     return;
   }
+  if constexpr (kCtas > 1) {
+    cluster_arrive();
+  }
   const attention::WarpState state =
-      attention::attend(arguments.cache, tokens, row, arguments.q + heads, kv_head, warp, kDecodeWarps, lane);
-  attention::merge<kDecodeWarps>(state, shared, arguments.context + heads, warp, lane);
+      attention::attend(arguments.cache, tokens, row, arguments.q + heads, kv_head,
+                        rank * kDecodeWarps + warp, kCtas * kDecodeWarps, lane, shared->ring[warp]);
+  if constexpr (kCtas > 1) {
+    cluster_wait();  // every CTA has begun: its memory may be written
+  }
+  attention::merge(state, shared, arguments.context + heads, rank, warp, lane);
+}
+
+// Compute capability 12 has clusters, but not the shared memory.
+bool has_decode_clusters(int capability) { return capability >= 90 && capability < 120; }
+
+template <int kCtas>
+int32_t launch_decode(const DecodeArguments& arguments, int64_t row_count, void* stream) {
+  const dim3 grid(static_cast<unsigned>(row_count * kCtas), attention::kKvHeads);
+  return QSA_LAUNCH_CLUSTER(decode_attention_kernel<kCtas>, grid, dim3(kDecodeThreads), kCtas,
+                            sizeof(attention::Workspace<kDecodeWarps, kCtas>), stream, arguments);
 }
 
 int32_t refuse_buffers(const DecodeArguments& arguments) {
@@ -96,7 +122,7 @@ extern "C" int32_t qsa_decode_attention(const uint16_t* q, const uint16_t* k_pag
                                         int64_t page_tokens, int64_t table_pages, int64_t query_heads,
                                         int64_t kv_heads, int64_t head_dim, void* stream) {
   namespace attention = qsa::attention;
-  if (row_count < 0 || row_count > INT32_MAX || query_heads != attention::kHeads ||
+  if (row_count < 0 || row_count > INT32_MAX / qsa::kDecodeCtas || query_heads != attention::kHeads ||
       kv_heads != attention::kKvHeads || head_dim != attention::kDims ||
       !qsa::is_paged_cache(page_count, page_stride, page_tokens, table_pages, kv_heads, head_dim)) {
     return QSA_BAD_EXTENT;
@@ -120,6 +146,8 @@ extern "C" int32_t qsa_decode_attention(const uint16_t* q, const uint16_t* k_pag
   if (refusal != QSA_OK) {
     return refusal;
   }
-  const dim3 grid(static_cast<unsigned>(row_count), attention::kKvHeads);
-  return QSA_LAUNCH(qsa::decode_attention_kernel, grid, dim3(qsa::kDecodeThreads), 0, stream, arguments);
+  if (qsa::has_decode_clusters(qsa::compute_capability())) {
+    return qsa::launch_decode<qsa::kDecodeCtas>(arguments, row_count, stream);
+  }
+  return qsa::launch_decode<1>(arguments, row_count, stream);
 }

@@ -21,11 +21,12 @@
 // Numerics   as in attention_row.cuh. A NaN or an infinity reaches the context of the rows and heads that see
 //            it, and no other: what was not selected is never read                     [prefill.nothing-else]
 // Launch     a CTA a row and KV head; a CTA of a row before the bound leaves at once.
-// Scratch    static shared memory: 33 KiB.
+// Scratch    dynamic shared memory: 97 KiB.
 // Not for    other head counts or dims; more than one sequence a call.
 
 #include "common/portability.cuh"
 #include "common/status.h"
+#include "qsa/attention_merge.cuh"
 #include "qsa/attention_row.cuh"
 #include "qsa/head_vector.cuh"
 #include "qsa/paged_cache.cuh"
@@ -36,6 +37,8 @@ namespace {
 constexpr int kPrefillThreads = 128;
 constexpr int kPrefillWarps = kPrefillThreads / kWarpLanes;
 constexpr int64_t kMostPrefillBudget = 2048;  // of qsa_select_ids
+
+using PrefillWorkspace = attention::Workspace<kPrefillWarps, 1>;
 
 struct PrefillArguments {
   const uint16_t* q;
@@ -90,7 +93,7 @@ __device__ __forceinline__ SelectedTokens tokens_of(const PrefillArguments& argu
 }
 
 __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_attention_kernel(PrefillArguments arguments) {
-  QSA_SHARED(float, shared, kPrefillWarps*(attention::kShareFloats + 2 * attention::kGroupHeads));
+  QSA_DYNAMIC_SHARED(PrefillWorkspace, shared);
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int64_t row = blockIdx.x;
@@ -107,8 +110,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) prefill_attention_kernel(P
   // [prefill.grouped-heads] query heads 8k .. 8k + 7 share KV head k.
   const int64_t heads = (row * attention::kHeads + kv_head * attention::kGroupHeads) * attention::kDims;
   const attention::WarpState state =
-      attention::attend(arguments.cache, tokens, 0, arguments.q + heads, kv_head, warp, kPrefillWarps, lane);
-  attention::merge<kPrefillWarps>(state, shared, arguments.context + heads, warp, lane);
+      attention::attend(arguments.cache, tokens, 0, arguments.q + heads, kv_head, warp, kPrefillWarps, lane,
+                        shared->ring[warp]);
+  attention::merge(state, shared, arguments.context + heads, 0, warp, lane);
 }
 
 int32_t refuse_buffers(const PrefillArguments& arguments) {
@@ -171,5 +175,6 @@ extern "C" int32_t qsa_prefill_attention(const uint16_t* q, const int32_t* rows,
     return refusal;
   }
   const dim3 grid(static_cast<unsigned>(row_count), attention::kKvHeads);
-  return QSA_LAUNCH(qsa::prefill_attention_kernel, grid, dim3(qsa::kPrefillThreads), 0, stream, arguments);
+  return QSA_LAUNCH(qsa::prefill_attention_kernel, grid, dim3(qsa::kPrefillThreads),
+                    sizeof(qsa::PrefillWorkspace), stream, arguments);
 }

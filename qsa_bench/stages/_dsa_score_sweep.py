@@ -78,7 +78,9 @@ def point(entry: str, axes: Mapping[str, str]) -> SweepPoint:
 
     read = pools * dsa.HEAD_DIM * 2 + queries + count * 4
     launched = program(_launch(count, context))
-    return SweepPoint(entry, dict(axes), launched, judge, read, count * (pools * 4 + 4))
+    flops = 2 * count * pools * dsa.HEADS * dsa.HEAD_DIM
+    written = count * (pools * 4 + 4)
+    return SweepPoint(entry, dict(axes), launched, judge, read, written, flops=flops)
 
 
 def _judge(want: Wanted, got: Array, visible: Array) -> list[Finding]:

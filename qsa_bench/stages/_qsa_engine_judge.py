@@ -17,9 +17,9 @@ from qsa_bench.oracles.qsa_numerics import Flips, PooledKeys, ScoreOracle, pool_
 from qsa_bench.poison import POISON
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages._qsa_engine import Script, Simulation, Wanted
+from qsa_bench.stages._qsa_pool_launch import judge_keys
 from qsa_bench.stages.base import Outputs
 from qsa_bench.stages.qsa_chain import against_reference, stable_mask
-from qsa_bench.stages.qsa_pool import judge_keys
 
 Array = npt.NDArray[Any]
 

@@ -85,7 +85,8 @@ def point(entry: str, axes: Mapping[str, str]) -> SweepPoint:
         return _judge(_oracle(count, context), outputs[SCORES[entry]], SCORES[entry])
 
     made = program(launch, entries=(entry,))
-    return SweepPoint(entry, dict(axes), made, judge, read, count * blocks * 4)
+    flops = 2 * count * blocks * (FUSED_STRIDE - qsa.HEAD_DIM)
+    return SweepPoint(entry, dict(axes), made, judge, read, count * blocks * 4, flops=flops)
 
 
 def _judge(want: ScoreOracle, got: Array, name: str) -> list[Finding]:

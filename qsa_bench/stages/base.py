@@ -87,7 +87,11 @@ class SweepAxis:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One launch to be timed: a program of one call, its judge, the bytes it can't avoid moving."""
+    """One launch to be timed: a program of one call, its judge, the bytes it can't avoid moving.
+
+    Of a pipeline the launch is all calls of the program, in order. `requested` counts bytes that are
+    read more than once as often as they are, `flops` are the tensor cores'; 0 says nothing of either.
+    """
 
     entry: str
     axes: Mapping[str, str]
@@ -95,6 +99,8 @@ class SweepPoint:
     judge: Judge
     bytes_read: int
     bytes_written: int
+    requested: int = 0
+    flops: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,9 @@ class SweepSpec:
 
     `entries` are C entries, the first where none is asked for. `standard` are the grids of the
     published sweep: lists of values by axis, where "entry", "cache" and the kernel's build axes
-    are axes too. `peers` are `module:function` by entry. `point(entry, axes)` makes a launch.
+    are axes too. `peers` are `module:function` by entry. `point(entry, axes)` makes a launch. Of a
+    `pipeline` all kernels of the stage are timed together; its entries are names of its launches, no
+    symbols, and it has neither build axes nor peers.
     """
 
     entries: tuple[str, ...]
@@ -111,6 +119,7 @@ class SweepSpec:
     standard: tuple[Mapping[str, tuple[str, ...]], ...]
     point: Callable[[str, Mapping[str, str]], SweepPoint]
     peers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pipeline: bool = False
 
 
 @dataclass(frozen=True)

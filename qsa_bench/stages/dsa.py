@@ -37,6 +37,7 @@ from qsa_bench.stages._dsa_pipeline import (
     whole,
 )
 from qsa_bench.stages._dsa_pipeline_judge import judge_every_step, judge_last_step, judge_reference
+from qsa_bench.stages._dsa_sweep import SWEEP
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 STAGE_NAME = "dsa"
@@ -318,6 +319,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    sweep=SWEEP,
     golden_kind="dsa",
     numbers=NUMBERS,
 )

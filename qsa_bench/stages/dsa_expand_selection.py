@@ -28,6 +28,7 @@ from qsa_bench.stages._dsa_expand_launch import (
     program,
     wanted_ids,
 )
+from qsa_bench.stages._dsa_expand_sweep import SWEEP
 from qsa_bench.stages._dsa_faults import Change, nothing, refusals
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
@@ -276,6 +277,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    sweep=SWEEP,
     golden_kind="dsa",
     numbers=NUMBERS,
 )

@@ -28,6 +28,7 @@ from qsa_bench.stages._dsa_compress_launch import (
     reference_finding,
     wanted_of,
 )
+from qsa_bench.stages._dsa_compress_sweep import SWEEP
 from qsa_bench.stages._dsa_faults import Change, nothing, refusals
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
@@ -265,6 +266,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    sweep=SWEEP,
     golden_kind="dsa",
     numbers=NUMBERS,
 )

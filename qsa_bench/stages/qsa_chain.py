@@ -28,7 +28,13 @@ from qsa_bench.oracles.qsa_numerics import (
 from qsa_bench.oracles.select import select
 from qsa_bench.program import At, Buffer, Call, Program, Value
 from qsa_bench.stages import _qsa_inputs as qsa
-from qsa_bench.stages import _qsa_score_judge, _qsa_score_launch, qsa_pool, qsa_select
+from qsa_bench.stages import (
+    _qsa_pool_launch,
+    _qsa_score_judge,
+    _qsa_score_launch,
+    qsa_pool,
+    qsa_select,
+)
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
@@ -127,7 +133,14 @@ def program(pipeline: Pipeline) -> Program:
         done += len(step.rows)
     mask = Buffer("mask", "u8", (len(pipeline.rows), inputs.tokens), Role.OUTPUT)
     names = ("fused_qk", "q_norm_weight", "k_norm_weight", "cos", "sin")
-    buffers = (*inputs.buffers(*names), qsa_pool.keys_buffer(inputs), rows, visible, scores, mask)
+    buffers = (
+        *inputs.buffers(*names),
+        _qsa_pool_launch.keys_buffer(inputs),
+        rows,
+        visible,
+        scores,
+        mask,
+    )
     return Program(buffers, tuple(calls))
 
 
@@ -141,7 +154,7 @@ def _step_calls(
     scores = At("scores", 0 if pipeline.reused else done * cols)
     rows = At("rows", done)
     if step.pooled[1]:
-        yield qsa_pool.pool_call(inputs, *step.pooled)
+        yield _qsa_pool_launch.pool_call(inputs, *step.pooled)
     whole_call = _qsa_score_launch.score_call(launch)
     values: dict[str, Value] = {
         **whole_call.values,
@@ -260,7 +273,7 @@ def _case(
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
         keys, want = oracles()
         scores, mask = outputs["scores"], outputs["mask"]
-        yield from qsa_pool.judge_keys(keys, outputs["block_keys"])
+        yield from _qsa_pool_launch.judge_keys(keys, outputs["block_keys"])
         if not pipeline.reused:
             yield from _qsa_score_judge.judge_scores(want, scores, golden)
             computed = _stable_mask(pipeline, np.where(want.written, scores, 0))
@@ -369,7 +382,7 @@ def _decode(reused: bool) -> Pipeline:
 STAGE = Stage(
     name=STAGE_NAME,
     summary="QSA pipeline: fused rows to block keys to scores to mask",
-    kernels=(qsa_pool.KERNEL, _qsa_score_launch.KERNEL, qsa_select.KERNEL),
+    kernels=(_qsa_pool_launch.KERNEL, _qsa_score_launch.KERNEL, qsa_select.KERNEL),
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,

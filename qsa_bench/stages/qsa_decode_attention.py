@@ -12,37 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from qsa_bench.goldens import Golden
-from qsa_bench.model import STREAM, Argument, Entry, Finding, Kernel, Role
-from qsa_bench.program import At, Buffer, Call, Program, Value
+from qsa_bench.model import TARGETS, Finding
+from qsa_bench.program import At, Call, Program, Value
 from qsa_bench.stages import _qsa_attention as attention
 from qsa_bench.stages import _qsa_paged as paged
+from qsa_bench.stages._qsa_decode_attention_launch import KERNEL, STAGE_NAME, program
+from qsa_bench.stages._qsa_decode_attention_sweep import SWEEP
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
 
-STAGE_NAME = "qsa_decode_attention"
 _CHECKED_BYTES = 200_000
 
-KERNEL = Kernel(
-    STAGE_NAME,
-    "kernels/qsa/decode_attention.cu",
-    (
-        Entry(
-            STAGE_NAME,
-            (
-                attention.QUERIES,
-                *paged.POINTERS,
-                Argument("lengths", "i32", Role.INPUT, ("row_count",), doc="tokens of each row"),
-                Argument("context", "bf16", Role.OUTPUT, attention.CONTEXT_SHAPE),
-                Argument("row_count", "i64", Role.SCALAR, doc="rows, a sequence's each"),
-                *paged.EXTENTS,
-                *attention.GEOMETRY,
-                STREAM,
-            ),
-            "context of one token a sequence",
-        ),
-    ),
-)
 
 CLAUSES = {
     "every-token": "a row attends to the tokens before its length, and to all of them",
@@ -58,24 +39,6 @@ CLAUSES = {
     "memory": "no race, no access outside a buffer, no read of what nothing wrote",
 }
 CHECKS = attention.CHECKS
-
-
-def program(rows: attention.Rows) -> Program:
-    """Return the program of one decode over every row's own sequence."""
-    lengths = np.array([len(tokens or ()) for tokens in rows.tokens], dtype=np.int32)
-    buffers = (
-        Buffer("q", "bf16", rows.q.shape, Role.INPUT, rows.q),
-        *rows.cache.buffers(),
-        Buffer("lengths", "i32", lengths.shape, Role.INPUT, lengths),
-        attention.context_buffer(rows),
-    )
-    values: dict[str, Value] = {
-        **rows.cache.values_of(),
-        **{name: name for name in ("q", "lengths", "context")},
-        "row_count": len(lengths),
-        **attention.GEOMETRY_VALUES,
-    }
-    return Program(buffers, (Call(STAGE_NAME, STAGE_NAME, values),))
 
 
 def _rows(
@@ -100,8 +63,9 @@ def _case(
     clauses: Sequence[str],
     rows: attention.Rows,
     schedules: str = ONE_SCHEDULE,
+    device: Mapping[str, int] | None = None,
 ) -> Case:
-    built = program(rows)
+    built = program(rows, device)
 
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
         return attention.judge_context(rows, outputs["context"])
@@ -115,6 +79,7 @@ def _case(
         judge,
         checked=built.bytes <= _CHECKED_BYTES,
         schedules=schedules,
+        targets=TARGETS if device is None else ("host",),
     )
 
 
@@ -130,9 +95,18 @@ def _families() -> Iterator[Case]:
         schedules=FEW_SCHEDULES,
     )
     yield _case("batch", "all-empty", ("empty-slot",), _rows((0, 0)))
+    # Two tiles a warp of a cluster's 32, so that peaks move within warps and between them.
     for label, ramp in (("rising", 0.3), ("falling", -0.3)):
-        yield _case("ramp", label, ("softmax",), _rows((140,), ramp=ramp))
-    yield _case("ramp", "wide", ("softmax",), _rows((90,), spread=20.0))
+        yield _case("ramp", label, ("softmax",), _rows((700,), ramp=ramp))
+    yield _case("ramp", "wide", ("softmax",), _rows((700,), spread=20.0))
+    for capability in (80, 120):
+        yield _case(
+            "device",
+            f"sm{capability}",
+            ("every-token", "empty-slot", "memory"),
+            _rows((70, 0)),
+            device={"compute_capability": capability},
+        )
     for page_tokens in (9, 16, 64):
         yield _case(
             "pages", str(page_tokens), ("row-table",), _rows((50, 21), page_tokens=page_tokens)
@@ -215,4 +189,5 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    sweep=SWEEP,
 )

@@ -19,18 +19,19 @@ from qsa_bench.model import Finding
 from qsa_bench.program import Program
 from qsa_bench.stages import (
     _qsa_attention,
+    _qsa_decode_attention_launch,
     _qsa_engine_golden,
+    _qsa_gather_launch,
+    _qsa_ingest_launch,
     _qsa_paged,
+    _qsa_prefill_attention_launch,
     _qsa_score_launch,
-    qsa_decode_attention,
-    qsa_gather,
-    qsa_ingest,
-    qsa_prefill_attention,
     qsa_select,
 )
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages._qsa_engine import EMPTY, Batch, Operation, Script, program, simulate
 from qsa_bench.stages._qsa_engine_judge import CHECKS, Oracle, judge_script
+from qsa_bench.stages._qsa_engine_sweep import sweep_of
 from qsa_bench.stages.base import ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
@@ -405,20 +406,23 @@ def cases(golden: Golden | None) -> Sequence[Case]:
     return [*(_golden_cases(golden) if golden is not None else ()), *_families()]
 
 
+_KERNELS = (
+    _qsa_ingest_launch.KERNEL,
+    _qsa_score_launch.KERNEL,
+    qsa_select.KERNEL,
+    _qsa_gather_launch.KERNEL,
+    _qsa_decode_attention_launch.KERNEL,
+    _qsa_prefill_attention_launch.KERNEL,
+)
+
 STAGE = Stage(
     name=STAGE_NAME,
     summary="QSA runtime: ingest, decode, prefill, rewind and snapshots over all kernels",
-    kernels=(
-        qsa_ingest.KERNEL,
-        _qsa_score_launch.KERNEL,
-        qsa_select.KERNEL,
-        qsa_gather.KERNEL,
-        qsa_decode_attention.KERNEL,
-        qsa_prefill_attention.KERNEL,
-    ),
+    kernels=_KERNELS,
     clauses=CLAUSES,
     checks={**CHECKS, **_qsa_engine_golden.CHECKS},
     cases=cases,
+    sweep=sweep_of(_KERNELS),
     golden_kind="qsa_attention",
     numbers=_qsa_engine_golden.NUMBERS,
 )

@@ -54,6 +54,8 @@ def _timing_row(timing: Measurement) -> Row:
         "bytes_read": timing.bytes_read,
         "bytes_written": timing.bytes_written,
         "kernels": list(timing.kernels),
+        "bytes_requested": timing.bytes_requested,
+        "flops": timing.flops,
     }
 
 
@@ -79,6 +81,8 @@ def _timing(row: Row) -> Measurement:
         bytes_written=row["bytes_written"],
         kernels=tuple(row["kernels"]),
         why=row["why"],
+        bytes_requested=row["bytes_requested"],
+        flops=row["flops"],
     )
 
 
@@ -115,9 +119,12 @@ TIMINGS = Layout[Measurement](
         "bytes_read": INTEGER,
         "bytes_written": INTEGER,
         "kernels": TEXTS,
+        "bytes_requested": INTEGER,
+        "flops": INTEGER,
     },
     to_row=_timing_row,
     from_row=_timing,
+    added={"bytes_requested": 0, "flops": 0},
 )
 
 Samples = tuple[str, tuple[int, ...]]

@@ -44,6 +44,7 @@ LEAST_FLUSH_BYTES = 256 << 20
 _BANDWIDTH_BYTES = 1 << 30
 # Fits every L2 that a selection kernel meets, so that a flush shows.
 _CACHED_BYTES = 16 << 20
+_MATRIX = 8192  # limits.MATRIX_FLOPS
 
 
 class SubjectError(RuntimeError):
@@ -144,7 +145,43 @@ class Session:
 
     def add_call(self, name: str, path: str, call: Mapping[str, Any]) -> None:
         """Add a C entry of a library, called with the program's buffers."""
-        entry = getattr(self.library(path), call["entry"])
+        run, takes_stream = self._c_call(self.library(path), call)
+        self.subjects[name] = Subject(
+            name,
+            run,
+            capturable=takes_stream,
+            why_not="" if takes_stream else "its entry takes no stream, so no graph can hold it",
+        )
+
+    def add_pipeline(
+        self, name: str, paths: Mapping[str, str], calls: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Add several calls in order as one: C entries, and the engine's launches in Python.
+
+        `paths` are libraries by kernel.
+        """
+        libraries = {kernel: self.library(path) for kernel, path in paths.items()}
+        runs = [
+            self._python_call(libraries, call)
+            if call.get("python")
+            else self._c_call(libraries[call["kernel"]], call)[0]
+            for call in calls
+        ]
+
+        def run() -> None:
+            for each in runs:
+                each()
+
+        self.subjects[name] = Subject(name, run)
+
+    def _address_of(self, place: Mapping[str, Any]) -> int:
+        return int(self._buffers[place["buffer"]].raw.data_ptr() + place["byte_offset"])
+
+    def _c_call(
+        self, library: ctypes.CDLL, call: Mapping[str, Any]
+    ) -> tuple[Callable[[], None], bool]:
+        """Return what calls a C entry on the current stream, and whether it takes one."""
+        entry = getattr(library, call["entry"])
         void = bool(call.get("void"))
         entry.restype = None if void else ctypes.c_int32
         arguments: list[Any] = []
@@ -156,8 +193,7 @@ class Session:
             elif argument.get("null"):
                 arguments.append(ctypes.c_void_p(None))
             elif "buffer" in argument:
-                base = self._buffers[argument["buffer"]].raw.data_ptr()
-                arguments.append(ctypes.c_void_p(base + argument["byte_offset"]))
+                arguments.append(ctypes.c_void_p(self._address_of(argument)))
             else:
                 arguments.append(SCALARS[argument["scalar"]](argument["value"]))
 
@@ -168,12 +204,25 @@ class Session:
             if not void and status:
                 raise SubjectError(f"{call['entry']} answers status {status}")
 
-        self.subjects[name] = Subject(
-            name,
-            run,
-            capturable=bool(places),
-            why_not="" if places else "its entry takes no stream, so no graph can hold it",
-        )
+        return run, bool(places)
+
+    def _python_call(
+        self, libraries: Mapping[str, ctypes.CDLL], call: Mapping[str, Any]
+    ) -> Callable[[], None]:
+        """Return what calls one of the engine's launches, given the stream as a value too."""
+        module, _, name = call["python"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        values = {
+            key: self._address_of(value) if "buffer" in value else value["value"]
+            for key, value in call["values"].items()
+        }
+
+        def run() -> None:
+            status = function(libraries, {**values, "stream": self.stream()})
+            if status:
+                raise SubjectError(f"{call['python']} answers status {status}")
+
+        return run
 
     def add_peer(
         self,
@@ -245,12 +294,18 @@ class Session:
 
         sized, small = ctypes.c_int64(words), ctypes.c_int64(few)
         value = ctypes.c_uint32(0x12345678)
+        left, right = (
+            torch.randn(_MATRIX, _MATRIX, dtype=torch.bfloat16, device=self.device)
+            for _ in range(2)
+        )
+        product = torch.empty_like(left)
         added = {
             "empty kernel": (entry("bench_empty"), (0, 0)),
             "copy": (entry("bench_copy", from_, to, sized), (_BANDWIDTH_BYTES, _BANDWIDTH_BYTES)),
             "read": (entry("bench_read", from_, into, sized), (_BANDWIDTH_BYTES, 0)),
             "write": (entry("bench_write", to, sized, value), (0, _BANDWIDTH_BYTES)),
             "read 16 MiB": (entry("bench_read", from_, into, small), (_CACHED_BYTES, 0)),
+            "bf16 matrix product": (lambda: torch.mm(left, right, out=product), (0, 0)),
         }
         for name, (call, _) in added.items():
             self.subjects[name] = Subject(name, call)

@@ -181,6 +181,24 @@ def test_a_blind_gate_times_nothing(place: Place) -> None:
     assert run.run.done == 0
 
 
+def test_a_pipeline_is_gated_whole_and_timed_as_one_launch(place: Place) -> None:
+    stage = load_stage("dsa")
+
+    def few(golden: Any) -> list[Case]:
+        return [case for case in stage.cases(golden) if case.family == "replay"][:1]
+
+    place.stage = replace(stage, cases=few)
+    run = place.run(stages=("dsa",), axes={"context": ("4096",)}, timers=("cupti", "graph"))
+    assert run.run.exit_code == ExitCode.OK
+    rows = _rows(run)
+    assert {(row.entry, row.name, row.timer) for row in rows} == {
+        ("dsa_decode_step", "auto", timer) for timer in ("cupti", "graph")
+    }
+    assert len({row.build for row in rows}) == 1
+    judged = {v.check for v in run.verdicts if v.family == "sweep"}
+    assert {"pool-keys", "score", "kept-pools", "token-ids"} <= judged
+
+
 class _Stops(LocalTimer):
     """A timer during whose n-th point the user stops the sweep."""
 

@@ -7,7 +7,8 @@ import pytest
 
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages import load_stage, qsa_ingest
-from qsa_bench.stages.qsa_ingest import Chunk, Stream, in_order, judge_ingest, wanted_of
+from qsa_bench.stages._qsa_ingest_launch import Chunk, Stream, in_order
+from qsa_bench.stages.qsa_ingest import judge_ingest, wanted_of
 from tests.stages.judged import POISON_BYTE, case_of, failed
 
 STAGE = load_stage("qsa_ingest")

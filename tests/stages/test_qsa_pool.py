@@ -10,7 +10,7 @@ from qsa_bench.model import Status
 from qsa_bench.oracles.qsa_numerics import PooledKeys, pool_oracle
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages import load_stage, qsa_pool
-from qsa_bench.stages.qsa_pool import judge_keys
+from qsa_bench.stages._qsa_pool_launch import judge_keys
 from tests.stages.judged import by_check, case_of, failed, gated, golden, golden_cases, judged
 
 STAGE = load_stage("qsa_pool")
