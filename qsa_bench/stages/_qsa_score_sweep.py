@@ -42,7 +42,7 @@ INPUTS = {"normal": "N(0, 1) queries and keys"}
 
 
 @lru_cache(maxsize=1)
-def _launch(count: int, context: int) -> Launch:
+def launch_of(count: int, context: int) -> Launch:
     """Return a launch of `count` rows that see all of a context."""
     random = seeded(STAGE_NAME, "sweep", context)
     different = min(count, _DIFFERENT_ROWS, context)
@@ -64,9 +64,9 @@ def _launch(count: int, context: int) -> Launch:
 
 
 @lru_cache(maxsize=1)
-def _oracle(count: int, context: int) -> ScoreOracle:
+def oracle(count: int, context: int) -> ScoreOracle:
     """Return the oracle of the rows that differ; the others repeat them."""
-    launch = _launch(count, context)
+    launch = launch_of(count, context)
     different = min(count, _DIFFERENT_ROWS, context)
     return oracle_of(
         replace(launch, rows=launch.rows[:different], visible_len=launch.visible_len[:different])
@@ -76,13 +76,13 @@ def _oracle(count: int, context: int) -> ScoreOracle:
 def point(entry: str, axes: Mapping[str, str]) -> SweepPoint:
     """Return one launch at a context and a number of rows."""
     context, count = int(axes["context"]), int(axes["rows"])
-    launch = _launch(count, context)
+    launch = launch_of(count, context)
     different, blocks = min(count, _DIFFERENT_ROWS, context), context // qsa.RATIO
     queries = different * (FUSED_STRIDE - qsa.HEAD_DIM + 2 * qsa.ROTARY_DIM)
     read = (queries + qsa.HEAD_DIM + blocks * qsa.HEAD_DIM) * _BF16 + count * 8
 
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
-        return _judge(_oracle(count, context), outputs[SCORES[entry]], SCORES[entry])
+        return _judge(oracle(count, context), outputs[SCORES[entry]], SCORES[entry])
 
     made = program(launch, entries=(entry,))
     flops = 2 * count * blocks * (FUSED_STRIDE - qsa.HEAD_DIM)

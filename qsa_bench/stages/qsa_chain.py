@@ -35,6 +35,7 @@ from qsa_bench.stages import (
     qsa_pool,
     qsa_select,
 )
+from qsa_bench.stages._qsa_chain_sweep import SWEEP
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
 Array = npt.NDArray[Any]
@@ -386,6 +387,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    sweep=SWEEP,
     golden_kind="qsa",
     numbers=NUMBERS,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,84 +14,31 @@ from qsa_bench import results, store
 from qsa_bench.commands import gate, sweep
 from qsa_bench.errors import NotComparableError, UsageError
 from qsa_bench.exit_codes import ExitCode
-from qsa_bench.model import Evidence, Finding, Measurement, Status
-from qsa_bench.requests import ForeignRequest, GateRequest, NullProgress, SweepRequest
+from qsa_bench.model import Evidence, Finding, Status
+from qsa_bench.requests import ForeignRequest, GateRequest, NullProgress
 from qsa_bench.stages import load_stage
-from qsa_bench.stages.base import Case, Stage, SweepPoint
-from qsa_bench.store import StoredRun
+from qsa_bench.stages.base import Case, SweepPoint
 from qsa_bench.timer_client import Loaded
-from qsa_bench.timing import Rule
 from tests.conftest import Qsa
 from tests.local_timer import LocalTimer
+from tests.sweep_place import (  # noqa: F401 - a fixture
+    AXES,
+    SMALL,
+    Place,
+    finished,
+    rows_of,
+    sweep_place,
+)
 from tests.test_nsys import KERNELS, export
 
 FOREIGN = Path(__file__).parents[1] / "foreign"
-SELECT = load_stage("qsa_select")
 TOPK = "qsa_bench.peers.select:topk"
-
-
-def _few(golden: Any) -> list[Case]:
-    wanted = ("qsa_select/distribution/equal-61-budget64", "qsa_select/ragged/mixed-lengths")
-    return [case for case in SELECT.cases(None) if case.id in wanted]
-
-
-SMALL = replace(SELECT, cases=_few)
-AXES = {"context": ("2052", "4096"), "rows": ("1", "3"), "threads": ("auto", "128")}
-RULE = Rule(least=20, most=30)
-Sweep = Callable[..., StoredRun]
-
-
-class Place:
-    """Where a test's sweeps run: the stage, the timers they were given, the results folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.results = folder / "results"
-        self.stage: Stage = SMALL
-        self.make: Callable[[], LocalTimer] = LocalTimer
-        self.timers: list[LocalTimer] = []
-
-    def open(self) -> LocalTimer:
-        self.timers.append(self.make())
-        return self.timers[-1]
-
-    def request(self, **fields: Any) -> SweepRequest:
-        given: dict[str, Any] = {
-            "stages": ("qsa_select",),
-            "axes": AXES,
-            "timers": ("cupti",),
-            "builtin_peers": False,
-            "rule": RULE,
-            "results": self.results,
-            "jobs": 2,
-            **fields,
-        }
-        return SweepRequest(**given)
-
-    def run(self, **fields: Any) -> StoredRun:
-        return sweep.run(self.request(**fields), NullProgress())
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Return a place where the host stands in for a GPU."""
-    made = Place(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "_TARGET", "host")
-    monkeypatch.setattr(sweep, "require_gpu", lambda: None)
-    monkeypatch.setattr(sweep, "_stages", lambda *_, **__: [made.stage])
-    monkeypatch.setattr(sweep, "open_timer", made.open)
-    yield made
-    assert all(timer.closed for timer in made.timers)
-
-
-def _rows(run: StoredRun, kind: str = "kernel") -> list[Measurement]:
-    return [timing for timing in run.timings if timing.kind == kind]
 
 
 def test_a_sweep_times_every_build_at_every_point_and_says_what_on(place: Place) -> None:
     run = place.run(timers=("cupti", "graph"))
     assert run.run.exit_code == ExitCode.OK
-    rows = _rows(run)
+    rows = rows_of(run)
     assert run.run.asked == run.run.done == len(rows) == 2 * 2 * 2 * 2
     assert {(row.name, row.timer, row.cache) for row in rows} == {
         (name, timer, "warm") for name in ("auto", "threads=128") for timer in ("cupti", "graph")
@@ -113,14 +59,14 @@ def test_a_sweep_times_every_build_at_every_point_and_says_what_on(place: Place)
 def test_every_point_is_judged_before_it_is_timed(place: Place) -> None:
     run = place.run()
     judged = [v for v in run.verdicts if v.family == "sweep"]
-    assert {(v.case, v.check) for v in judged} == {(row.case, "mask") for row in _rows(run)}
+    assert {(v.case, v.check) for v in judged} == {(row.case, "mask") for row in rows_of(run)}
     assert all(v.passed for v in judged)
-    assert len(judged) == len(_rows(run))
+    assert len(judged) == len(rows_of(run))
 
 
 def test_floor_bandwidths_and_the_flush_are_measured_in_the_same_run(place: Place) -> None:
     run = place.run()
-    found = {(row.name, row.timer, row.cache) for row in _rows(run, "calibration")}
+    found = {(row.name, row.timer, row.cache) for row in rows_of(run, "calibration")}
     warm = {(name, "cupti", "warm") for name in ("copy", "read", "write")}
     assert found >= warm | {("empty kernel", "graph", "warm"), ("read 16 MiB", "cupti", "cold")}
     assert {("empty kernel", "cupti", cache) for cache in ("warm", "cold")} <= found
@@ -140,12 +86,12 @@ def test_a_build_whose_gate_fails_has_no_time(place: Place) -> None:
         return [Finding("mask", Status.WRONG, Evidence(3, 9, "bits", note="3 bits differ"))]
 
     place.stage = replace(
-        SMALL, cases=lambda golden: [replace(c, judge=wrong) for c in _few(golden)]
+        SMALL, cases=lambda golden: [replace(c, judge=wrong) for c in SMALL.cases(golden)]
     )
     run = place.run()
     assert run.run.exit_code == ExitCode.TIMING_REFUSED
     assert run.run.done == 0
-    rows = _rows(run)
+    rows = rows_of(run)
     assert rows
     assert all(not row.samples_ns and row.verdict is None for row in rows)
     assert all("its gate failed: " in row.why and "3 bits differ" in row.why for row in rows)
@@ -165,19 +111,19 @@ def test_a_subject_whose_output_is_wrong_at_a_point_has_no_time_there(place: Pla
     place.stage = replace(SMALL, sweep=replace(spec, point=point))
     run = place.run()
     assert run.run.exit_code == ExitCode.TIMING_REFUSED
-    for row in _rows(run):
+    for row in rows_of(run):
         right = row.axes["context"] == "2052"
         assert bool(row.samples_ns) is right
         assert row.why == ("" if right else "its output is wrong: mask: 1 bit differs")
 
 
 def test_a_blind_gate_times_nothing(place: Place) -> None:
-    blind = [replace(case, judge=lambda *_: ()) for case in _few(None)]
+    blind = [replace(case, judge=lambda *_: ()) for case in SMALL.cases(None)]
     place.stage = replace(SMALL, cases=lambda golden: blind)
     run = place.run()
     assert run.run.exit_code == ExitCode.BLIND_GATE
     assert run.run.notes["blind_cases"]["qsa_select"]
-    assert all(row.why == "the gate is blind" for row in _rows(run))
+    assert all(row.why == "the gate is blind" for row in rows_of(run))
     assert run.run.done == 0
 
 
@@ -190,7 +136,7 @@ def test_a_pipeline_is_gated_whole_and_timed_as_one_launch(place: Place) -> None
     place.stage = replace(stage, cases=few)
     run = place.run(stages=("dsa",), axes={"context": ("4096",)}, timers=("cupti", "graph"))
     assert run.run.exit_code == ExitCode.OK
-    rows = _rows(run)
+    rows = rows_of(run)
     assert {(row.entry, row.name, row.timer) for row in rows} == {
         ("dsa_decode_step", "auto", timer) for timer in ("cupti", "graph")
     }
@@ -225,7 +171,7 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_with_the_others(place
     folder = _interrupted(place, points=2)
     before = store.read_run(folder)
     assert before.run.exit_code == ExitCode.INTERRUPTED
-    assert before.run.done == len(_rows(before)) == 4
+    assert before.run.done == len(rows_of(before)) == 4
     gated = sum(verdict.family != "sweep" for verdict in before.verdicts)
     place.timers.clear()
     run = place.run(resume="latest")
@@ -256,15 +202,15 @@ BOTH = ("distribution/equal-61-budget64", "ragged/mixed-lengths")
 def test_a_build_that_a_gate_run_passed_whole_is_not_gated_again(place: Place) -> None:
     run = place.run(gate=_gated(place, *BOTH))
     assert run.run.exit_code == ExitCode.OK
-    rows = {row.name: row.build for row in _rows(run)}
+    rows = {row.name: row.build for row in rows_of(run)}
     assert {v.build for v in run.verdicts if v.family != "sweep"} == {rows["threads=128"]}
-    assert all("on 2 cases passed" in str(row.verdict) for row in _rows(run))
+    assert all("on 2 cases passed" in str(row.verdict) for row in rows_of(run))
 
 
 def test_a_gate_run_of_some_cases_is_no_pass(place: Place) -> None:
     run = place.run(gate=_gated(place, BOTH[0]))
     gated = {v.build for v in run.verdicts if v.family != "sweep"}
-    assert gated == {row.build for row in _rows(run)}
+    assert gated == {row.build for row in rows_of(run)}
     assert len(gated) == 2
 
 
@@ -272,7 +218,7 @@ def test_what_is_no_gate_run_of_this_device_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="is a sweep run on host"):
-        place.run(gate=str(_finished(place)))
+        place.run(gate=str(finished(place)))
     folder = _gated(place, BOTH[0])
     monkeypatch.setattr(sweep, "device_name", lambda _: "another device")
     with pytest.raises(NotComparableError, match="this is another device"):
@@ -310,14 +256,7 @@ def test_a_run_is_resumed_neither_elsewhere_nor_after_its_end(
     monkeypatch.undo()
     monkeypatch.setattr(sweep, "require_gpu", lambda: None)
     with pytest.raises(UsageError, match="this run ended by itself"):
-        store.RunWriter.resume(_finished(place), ())
-
-
-def _finished(place: Place) -> Path:
-    writer = store.RunWriter.create(place.results, "sweep", ("qsa-bench",), "host", "device")
-    folder = writer.finish(0, 0, 0).folder
-    assert folder is not None
-    return folder
+        store.RunWriter.resume(finished(place), ())
 
 
 def test_other_builds_than_the_runs_own_are_not_mixed_in(
@@ -346,7 +285,7 @@ def test_out_of_time_the_rest_is_left_and_said(place: Place) -> None:
     assert run.run.exit_code == ExitCode.INCOMPLETE
     assert (run.run.asked, run.run.done) == (8, 0)
     assert run.run.notes["stopped"] == "out of time with 4 points to go"
-    assert _rows(run, "calibration")
+    assert rows_of(run, "calibration")
 
 
 class _Reads(LocalTimer):
@@ -356,7 +295,7 @@ class _Reads(LocalTimer):
 
     def load(self, program: Path, subjects: Any, out: Path, flush: Any) -> dict[str, Loaded]:
         folder = store.run_folders(Path("results"))[-1]
-        _Reads.seen.append(len(_rows(store.read_run(folder))))
+        _Reads.seen.append(len(rows_of(store.read_run(folder))))
         return super().load(program, subjects, out, flush)
 
 
@@ -371,7 +310,7 @@ def test_peers_are_timed_beside_with_what_they_break(place: Place) -> None:
     run = place.run(peers=(TOPK, "no_such:peer"), axes={"context": ("2052",)})
     assert run.run.exit_code == ExitCode.OK
     assert (run.run.asked, run.run.done) == (1, 1), "peers are beside what was asked for"
-    found = {row.name: row for row in _rows(run, "peer")}
+    found = {row.name: row for row in rows_of(run, "peer")}
     assert found[TOPK].samples_ns
     assert str(found[TOPK].verdict).startswith("breaks ties: row 0: ")
     assert found[TOPK].axes["title"] == "torch.topk + scatter"
@@ -388,7 +327,7 @@ def test_a_users_kernel_is_gated_and_timed_beside(place: Place, tmp_path: Path) 
     axes = {"context": ("2052",), "rows": ("3",), "entry": ("qsa_select", "qsa_select_ids")}
     run = place.run(foreign=own, timers=("cupti", "graph"), axes=axes)
     assert run.run.exit_code == ExitCode.OK
-    rows = _rows(run, "library")
+    rows = rows_of(run, "library")
     assert [(row.name, row.timer) for row in rows] == [("topk_mask of libtopk.so", "cupti")]
     assert "passed" in str(rows[0].verdict)
     # Its entry takes no stream, so no graph is asked of it; it gives a mask and no ids.
@@ -405,10 +344,10 @@ def test_a_users_kernel_that_fails_the_gate_has_no_time(place: Place, tmp_path: 
     own = ForeignRequest(library, "topk_mask", FOREIGN / "topk_mask.toml")
     run = place.run(foreign=own, axes={"context": ("2052",)})
     assert run.run.exit_code == ExitCode.TIMING_REFUSED
-    row = _rows(run, "library")[0]
+    row = rows_of(run, "library")[0]
     assert not row.samples_ns
     assert "its gate failed: " in row.why
-    assert _rows(run)[0].samples_ns, "ours passed and is timed"
+    assert rows_of(run)[0].samples_ns, "ours passed and is timed"
 
 
 def test_the_page_marks_the_best_and_names_the_timer(place: Place) -> None:
@@ -483,7 +422,7 @@ def test_without_a_gpu_a_sweep_is_exit_7_and_says_where_times_are(qsa_bench: Qsa
         (("--half-width", "much"), "a share is 'much'"),
         (("--least", "0"), "at least 0"),
         (("--axis", "heads"), "--axis heads: give a name"),
-        (("--stage", "qsa_pool"), "nothing of this stage can be timed"),
+        (("--stage", "dsa_write_geom"), "nothing of this stage can be timed"),
         (("--from-nsys", "x", "--rows", "1"), "it goes with no axis"),
     ],
 )
