@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,13 @@ class Case:
     clauses: tuple[str, ...]
     build: Callable[[], Program]
     judge: Judge
-    seed: int | None = None
     checked: bool = False
     schedules: str = EVERY_SCHEDULE
     targets: tuple[str, ...] = TARGETS
     counts_bits: bool = False
     writes: bool = True
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable and unique: stage/family/label."""
         return f"{self.stage}/{self.family}/{self.label}"
