@@ -12,6 +12,7 @@
 //   qsa::SharedWords(p, first).increment(i)    counts in words of shared memory; qsa::in_register(v)
 //   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
 //   qsa::map_shared_rank(p, rank)
+//   qsa::Mailbox open(senders) expect(rank, bytes) send(rank, p, value) sent() wait(parity)
 //   qsa::async_copy16(shared, global) async_copy_commit() async_copy_wait<groups left>()
 //   qsa::mma_m16n8k16_bf16(d, a, b, c) ldmatrix_x4(d, row) ldmatrix_x4_trans ldmatrix_x2 ldmatrix_x2_trans
 //   qsa::compute_capability() multiprocessor_count()    host functions: 90 for an H200
@@ -156,6 +157,12 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+// As cluster_arrive(), for what a box's open() and a __syncthreads have settled: orders nothing else.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void cluster_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -177,6 +184,75 @@ __device__ __forceinline__ T* map_shared_rank(T* address, unsigned rank) {
   return address;
 #endif
 }
+
+// Shared memory that the CTAs of a cluster write for each other, and a box that says when all of it is there.
+// A cluster's barrier also waits until what its CTAs stored to global memory has arrived there; a box waits
+// for what was sent to it alone.
+//
+// A round of a box: everyone sends, all threads call sent(), then wait(). What a thread did before a
+// __syncthreads that lies before the first send of its CTA is done for whoever has waited. Between two rounds
+// of a box lies a barrier of the cluster, and one between open() and the first round.
+class alignas(8) Mailbox {
+ public:
+  // One thread. A round ends when `senders` have said what to expect and that many bytes have come.
+  __device__ __forceinline__ void open(uint32_t senders) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(senders) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+  // One thread a sender: `bytes` come to CTA `rank` in this round.
+  __device__ __forceinline__ void expect(unsigned rank, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [there], %2;}" ::"r"(address()),
+        "r"(rank), "r"(bytes)
+        : "memory");
+#endif
+  }
+  // Stores `value` where CTA `rank` has what `here` is in this one.
+  template <class T>
+  __device__ __forceinline__ void send(unsigned rank, T* here, const T& value) {
+#if __CUDA_ARCH__ >= 900
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "words");
+    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(here));
+    if constexpr (sizeof(T) == 8) {
+      asm volatile(
+          "{.reg .b32 there, box; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 box, %1, "
+          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %3, [box];}" ::
+              "r"(target),
+          "r"(address()), "r"(rank), "l"(value)
+          : "memory");
+    } else {
+      asm volatile(
+          "{.reg .b32 there, box; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 box, %1, "
+          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [box];}" ::
+              "r"(target),
+          "r"(address()), "r"(rank), "r"(value)
+          : "memory");
+    }
+#endif
+  }
+  __device__ __forceinline__ void sent() const {}
+  // `parity` is 0 in the first round, 1 in the second, 0 again in the third.
+  __device__ __forceinline__ void wait(uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{.reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again;}"
+        ::"r"(address()),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t address() const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(this));
+  }
+
+  uint64_t word_;
+};
 
 // --- asynchronous copies: 16 bytes, both sides 16-byte aligned ---
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {

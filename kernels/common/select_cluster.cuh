@@ -24,7 +24,20 @@ struct alignas(16) Exchange {
   uint32_t group[kCtas][kGroups];
   Contents contents[kCtas];
   uint32_t kept[kCtas];
+  Mailbox group_box;
+  Mailbox list_box;
+  Mailbox kept_box;
 };
+
+// A barrier of the cluster must follow before anything is exchanged.
+template <int kCtas>
+__device__ __forceinline__ void prepare_exchange(Exchange<kCtas>& exchange) {
+  if (kCtas > 1 && threadIdx.x == 0) {
+    exchange.group_box.open(1);
+    exchange.list_box.open(kCtas);
+    exchange.kept_box.open(1);
+  }
+}
 
 template <int kThreads, int kCtas>
 struct ClusterTeam {
@@ -35,6 +48,7 @@ struct ClusterTeam {
   uint32_t rank;   // of this CTA
   uint32_t first;  // the index in the row of its part's first element
   uint32_t count;  // elements in its part
+  uint32_t rounds = 0;  // of histograms
 
   // Ends what every thread of the cluster began with cluster_arrive(), once its lists were clear: from here
   // on the CTAs write into each other's memory.
@@ -44,7 +58,8 @@ struct ClusterTeam {
   __device__ QSA_PASS Threshold find_threshold(uint32_t need) {
     __syncthreads();  // this CTA's elements are counted before its bins are added up
     tell_groups();
-    cluster_sync();  // every element is counted, and every group told, before any is read
+    exchange.group_box.wait(rounds % 2);  // every element is counted, and every group told
+    ++rounds;
     if (warp_index() == 0) {
       const Threshold threshold = find_in_groups(need);
       if (lane_index() == 0) {
@@ -68,16 +83,14 @@ struct ClusterTeam {
   }
 
   __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
-    const uint64_t key = key_of(score, first + index);
-    QSA_UNROLL
-    for (uint32_t cta = 0; cta < kCtas; ++cta) {
-      map_shared_rank(&lists, cta)->key[rank][place] = key;
-    }
+    lists.key[rank][place] = key_of(score, first + index);
   }
   // Keeps those of the `need` first of all CTAs' elements that are this CTA's.
   template <class Output>
   __device__ QSA_PASS void keep_listed(uint32_t need, Output& output) {
-    cluster_sync();  // all lists are complete before any of them is ranked
+    __syncthreads();  // this CTA's list is complete before it is told
+    tell_listed();
+    exchange.list_box.wait(0);  // all lists are complete before any of them is ranked
     rank_listed<kThreads>(lists, rank, shared.listed, need,
                           [&](uint32_t index) { output.keep(index - first); });
   }
@@ -90,10 +103,14 @@ struct ClusterTeam {
   // How many elements the CTAs below keep, given how many this one does.
   __device__ __forceinline__ uint32_t kept_before(uint32_t kept) {
     const uint32_t lane = lane_index();
-    if (threadIdx.x < kCtas) {
-      map_shared_rank(&exchange, threadIdx.x)->kept[rank] = kept;
+    if (threadIdx.x == 0) {
+      exchange.kept_box.expect(rank, kCtas * sizeof(kept));
     }
-    cluster_sync();  // every CTA has told how many it keeps
+    if (threadIdx.x < kCtas) {
+      exchange.kept_box.send(threadIdx.x, &exchange.kept[rank], kept);
+    }
+    exchange.kept_box.sent();
+    exchange.kept_box.wait(0);  // every CTA has told how many it keeps
     return __reduce_add_sync(kAllLanes, lane < rank ? exchange.kept[lane] : 0u);
   }
 
@@ -115,13 +132,37 @@ struct ClusterTeam {
   // Writes the totals of this CTA's groups to every CTA.
   __device__ QSA_PASS void tell_groups() {
     const WarpGroups<kThreads> groups(shared.bins);
+    if (threadIdx.x == 0) {
+      exchange.group_box.expect(rank, sizeof(exchange.group));
+    }
     if (lane_index() < kCtas) {
-      uint32_t* const there = map_shared_rank(&exchange, lane_index())->group[rank] + groups.first();
       QSA_UNROLL
       for (uint32_t i = 0; i < groups.kOwn; i += 2) {
-        *reinterpret_cast<uint2*>(there + i) = make_uint2(groups.total[i], groups.total[i + 1]);
+        // Two totals are one word of a box.
+        exchange.group_box.send(lane_index(),
+                                reinterpret_cast<uint64_t*>(&exchange.group[rank][groups.first() + i]),
+                                static_cast<uint64_t>(groups.total[i + 1]) << 32 | groups.total[i]);
       }
     }
+    exchange.group_box.sent();
+  }
+
+  // Writes this CTA's list to the other CTAs, one a warp.
+  __device__ QSA_PASS void tell_listed() {
+    constexpr uint32_t kWarps = kThreads / kWarpLanes;
+    const uint32_t listed = shared.listed;
+    QSA_ROLLED
+    for (uint32_t cta = warp_index(); cta < kCtas; cta += kWarps) {
+      const uint32_t told = cta == rank ? 0u : listed;
+      if (lane_index() == 0) {
+        exchange.list_box.expect(cta, told * static_cast<uint32_t>(sizeof(uint64_t)));
+      }
+      QSA_ROLLED
+      for (uint32_t place = lane_index(); place < told; place += kWarpLanes) {
+        exchange.list_box.send(cta, &lists.key[rank][place], lists.key[rank][place]);
+      }
+    }
+    exchange.list_box.sent();
   }
 
   // One warp. A lane adds up two groups, then one bin.

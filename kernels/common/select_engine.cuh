@@ -181,75 +181,29 @@ __device__ QSA_PASS void narrow_indices(Window& window, Scores& scores, Workspac
   window.population = threshold.population;
 }
 
-// Tells at two operations a score that none of a vector lies in a window, or that one may.
-struct Sieve {
-  float middle;
-  float reach;
-
-  __device__ __forceinline__ explicit Sieve(const Window& window)
-      : middle(0.5f * window.lowest + 0.5f * window.highest) {
-    // Above half the width by more than what rounding takes from the middle and from a distance to it.
-    const float half = 0.5f * window.highest - 0.5f * window.lowest;
-    reach = half + (half * kRoom + (fabsf(middle) * kRoom + kLeastRoom));
-  }
-  __device__ __forceinline__ bool may_hold(const float (&score)[kVectorScores]) const {
-    float distance = fabsf(score[0] - middle);
-    QSA_UNROLL
-    for (uint32_t e = 1; e < kVectorScores; ++e) {
-      distance = fminf(distance, fabsf(score[e] - middle));
-    }
-    return distance <= reach;
-  }
-
- private:
-  static constexpr float kRoom = 9.5367431640625e-07f;  // 2^-20
-  static constexpr float kLeastRoom = 1.1754943508e-38f;
-};
-
-// Lists those elements of a vector that `inside` says, 4 bits of which the first is element 0's. A warp
-// claims the places of all its lanes at once. All its lanes call it.
-template <class Team>
-__device__ __forceinline__ void list_vector(Team& team, const float (&score)[kVectorScores],
-                                            uint32_t first_index, const bool (&inside)[kVectorScores]) {
-  const uint32_t lower_lanes = (1u << lane_index()) - 1u;
-  uint32_t before[kVectorScores];
-  uint32_t total = 0;
-  QSA_UNROLL
-  for (uint32_t e = 0; e < kVectorScores; ++e) {
-    const uint32_t lanes = __ballot_sync(kAllLanes, inside[e]);
-    before[e] = total + static_cast<uint32_t>(__popc(lanes & lower_lanes));
-    total += static_cast<uint32_t>(__popc(lanes));
-  }
-  uint32_t begin = 0;
-  if (lane_index() == 0) {
-    begin = atomicAdd(&team.shared.listed, total);
-  }
-  begin = __shfl_sync(kAllLanes, begin, 0);
-  QSA_UNROLL
-  for (uint32_t e = 0; e < kVectorScores; ++e) {
-    if (inside[e]) {
-      team.list(begin + before[e], score[e], first_index + e);
-    }
-  }
-}
-
 // Last pass: keeps what stands before the window and lists what lies inside, in any order.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& scores, Output& output) {
-  const Sieve sieve(window);
   scores.for_each_tile([&] {
     output.keep_above(scores, window.highest);
-    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      // Few vectors get past this test, so what follows it may be long.
-      if (__any_sync(kAllLanes, sieve.may_hold(score))) {
-        bool inside[kVectorScores];
-        QSA_UNROLL
-        for (uint32_t e = 0; e < kVectorScores; ++e) {
-          inside[e] = window.holds(score[e]) && window.spans(first_index + e);
-        }
-        list_vector(team, score, first_index, inside);
+    float score = 0.0f;
+    uint32_t marks = scores.marks_within(window.lowest, window.highest, score);
+    if (window.lowest == window.highest) {
+      // All ties are marked: as many as the row holds.
+      marks &= scores.marks_before(window.end) & ~scores.marks_before(window.first);
+    }
+    // Few threads hold any, and fewer hold two.
+    QSA_ROLLED
+    for (bool is_greatest = true; marks != 0; is_greatest = false) {
+      const uint32_t mark = take_mark(marks);
+      const uint32_t index = scores.index_of_mark(mark);
+      if (!is_greatest) {
+        score = scores.score_of_mark(mark);
       }
-    });
+      if (window.spans(index)) {
+        team.list(atomicAdd(&team.shared.listed, 1u), score, index);
+      }
+    }
   });
 }
 

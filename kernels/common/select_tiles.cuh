@@ -53,6 +53,7 @@ class ScoreTiles {
         loaded_(kNone) {}
 
   __device__ __forceinline__ uint32_t count() const { return count_; }
+  __device__ __forceinline__ bool is_aligned() const { return lead_ == 0; }
 
   // Calls visit(score[4], index of score[0]) for every vector of the row. Indices are modulo 2^32: an element
   // belongs to the row if and only if its index is below count().
@@ -116,6 +117,23 @@ class ScoreTiles {
           four = __funnelshift_l(__float_as_uint(__fsub_rn(bar, held_[v][e])), four, 1);
         }
         marks |= four << (static_cast<uint32_t>(v) * kVectorScores);
+      }
+    }
+    return marks;
+  }
+
+  // Marks of the scores held from `lowest` to `highest`, as marks_above() places them, whether the row has them
+  // or not. `greatest_mark` becomes the score of the greatest mark, the one that take_mark() takes first.
+  __device__ __forceinline__ uint32_t marks_within(float lowest, float highest, float& greatest_mark) const {
+    uint32_t marks = 0;
+    QSA_UNROLL
+    for (uint32_t v = 0; v < static_cast<uint32_t>(kVectors); ++v) {
+      QSA_UNROLL
+      for (uint32_t e = kVectorScores; e-- > 0;) {
+        if (held_[v][e] >= lowest && held_[v][e] <= highest) {
+          marks |= 1u << (kVectorScores * v + kVectorScores - 1u - e);
+          greatest_mark = held_[v][e];
+        }
       }
     }
     return marks;

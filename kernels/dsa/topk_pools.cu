@@ -154,10 +154,11 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::prepare<kThreads>(*workspace);
   select::clear_lists<kThreads>(*lists);
   select::prepare_list(*kept);
-  if constexpr (kCtas > 1) {
-    cluster_arrive();
-  }
+  select::prepare_exchange(*exchange);
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  if constexpr (kCtas > 1) {
+    cluster_arrive_relaxed();
+  }
   if (is_alone) {
     if constexpr (kCtas > 1) {
       cluster_wait();

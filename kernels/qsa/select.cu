@@ -55,7 +55,7 @@ namespace {
 template <int kCtas>
 __device__ __forceinline__ void arrive_ready() {
   if constexpr (kCtas > 1) {
-    cluster_arrive();
+    cluster_arrive_relaxed();
   }
 }
 template <int kCtas>
@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
-  MaskRow<kThreads> output(mask + row * inputs.tokens + part.first_token, part.tokens);
+  constexpr bool kWritesVectors = kVectors > 2;
+  MaskRow<kThreads, kWritesVectors> output(mask + row * inputs.tokens + part.first_token, part.tokens);
   if (!is_live) {
     output.write(0);
     return;
@@ -83,10 +84,13 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   // What needs no position fills the wait for it.
   select::prepare<kThreads>(*workspace);
   select::clear_lists<kThreads>(*lists);
-  arrive_ready<kCtas>();
+  select::prepare_exchange(*exchange);
   output.clear_ends();
-  output.overlap();
+  if (!kWritesVectors) {
+    output.overlap();
+  }
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
@@ -101,6 +105,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
+      output.leave_to(scores);
       select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
       select::select_first(team, scores, plan.keep, output);
     } else {
@@ -108,6 +113,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
       output.finish_overlap();
     }
   } else if constexpr (kCtas > 1) {
+    output.leave_to(scores);
     select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
                                               part.rank,  part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
@@ -175,8 +181,9 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::prepare<kThreads>(*workspace);
   select::clear_lists<kThreads>(*lists);
   select::prepare_list(*kept);
-  arrive_ready<kCtas>();
+  select::prepare_exchange(*exchange);
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   // One CTA writes a list that needs no search, wherever the row's blocks lie.
