@@ -9,6 +9,7 @@
 //   QSA_TRAP("reason")    ends the launch; on a GPU the context is lost
 //   QSA_HOST              1 for the CPU, 0 for a GPU
 //   qsa::add_from_lane_above(value, step)    one step of a sum over a warp's lanes from the caller's up
+//   qsa::is_rare(condition) touch(address)    hints
 //   qsa::SharedWords(p, first).increment(i)    counts in words of shared memory; qsa::in_register(v)
 //   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
 //   qsa::map_shared_rank(p, rank)
@@ -111,11 +112,24 @@ __device__ __forceinline__ uint32_t add_from_lane_above(uint32_t value, unsigned
   return value;
 }
 
+// --- hints ---
+// Says that `condition` as a rule does not hold: what follows from it is placed out of the way.
+__device__ __forceinline__ bool is_rare(bool condition) { return __builtin_expect(condition, 0); }
+// Has the address of global memory translated, and reads nothing: the first access to a page waits for that.
+__device__ __forceinline__ void touch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // --- registers ---
 // The value, which the compiler keeps in a register instead of making it anew at every use.
 __device__ __forceinline__ uint32_t in_register(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
+}
+template <class T>
+__device__ __forceinline__ T* in_register(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
 }
 // Words of shared memory that threads count in together. The compiler makes the address of shared memory anew
 // for every access, at three instructions where a cluster is possible; this holds it in a register.
@@ -220,15 +234,15 @@ class alignas(8) Mailbox {
     if constexpr (sizeof(T) == 8) {
       asm volatile(
           "{.reg .b32 there, box; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 box, %1, "
-          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %3, [box];}" ::
-              "r"(target),
+          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %3, [box];}" ::"r"(
+              target),
           "r"(address()), "r"(rank), "l"(value)
           : "memory");
     } else {
       asm volatile(
           "{.reg .b32 there, box; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 box, %1, "
-          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [box];}" ::
-              "r"(target),
+          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [box];}" ::"r"(
+              target),
           "r"(address()), "r"(rank), "r"(value)
           : "memory");
     }
@@ -239,8 +253,8 @@ class alignas(8) Mailbox {
   __device__ __forceinline__ void wait(uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
-        "{.reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again;}"
-        ::"r"(address()),
+        "{.reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra "
+        "again;}" ::"r"(address()),
         "r"(parity)
         : "memory");
 #endif

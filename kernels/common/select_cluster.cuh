@@ -43,11 +43,11 @@ template <int kThreads, int kCtas>
 struct ClusterTeam {
   static constexpr int kTeamThreads = kThreads;
   Workspace& shared;
-  Lists<kCtas>& lists;
+  List& elements;
   Exchange<kCtas>& exchange;
-  uint32_t rank;   // of this CTA
-  uint32_t first;  // the index in the row of its part's first element
-  uint32_t count;  // elements in its part
+  uint32_t rank;        // of this CTA
+  uint32_t first;       // the index in the row of its part's first element
+  uint32_t count;       // elements in its part
   uint32_t rounds = 0;  // of histograms
 
   // Ends what every thread of the cluster began with cluster_arrive(), once its lists were clear: from here
@@ -83,7 +83,7 @@ struct ClusterTeam {
   }
 
   __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
-    lists.key[rank][place] = key_of(score, first + index);
+    elements.key[shared.threshold.before + place] = key_of(score, first + index);
   }
   // Keeps those of the `need` first of all CTAs' elements that are this CTA's.
   template <class Output>
@@ -91,13 +91,9 @@ struct ClusterTeam {
     __syncthreads();  // this CTA's list is complete before it is told
     tell_listed();
     exchange.list_box.wait(0);  // all lists are complete before any of them is ranked
-    rank_listed<kThreads>(lists, rank, shared.listed, need,
+    const uint32_t before = shared.threshold.before;
+    rank_listed<kThreads>(elements, before, before + shared.listed, shared.threshold.population, need,
                           [&](uint32_t index) { output.keep(index - first); });
-  }
-
-  // The Team of what this CTA decides by itself. Its list is the CTA's own.
-  __device__ __forceinline__ LocalTeam<kThreads> alone() {
-    return LocalTeam<kThreads>{shared, reinterpret_cast<Lists<1>&>(lists.key[rank])};
   }
 
   // How many elements the CTAs below keep, given how many this one does.
@@ -122,10 +118,6 @@ struct ClusterTeam {
     const uint32_t before = __reduce_add_sync(kAllLanes, lane < rank ? ties : 0u);
     window.population = __shfl_sync(kAllLanes, ties, static_cast<int>(rank));
     window.need = window.need > before ? min(window.need - before, window.population) : 0u;
-    if (window.need == 0) {
-      window.end = window.first;
-      window.population = 0;
-    }
   }
 
  private:
@@ -151,6 +143,7 @@ struct ClusterTeam {
   __device__ QSA_PASS void tell_listed() {
     constexpr uint32_t kWarps = kThreads / kWarpLanes;
     const uint32_t listed = shared.listed;
+    uint64_t* const own = elements.key + shared.threshold.before;
     QSA_ROLLED
     for (uint32_t cta = warp_index(); cta < kCtas; cta += kWarps) {
       const uint32_t told = cta == rank ? 0u : listed;
@@ -159,7 +152,7 @@ struct ClusterTeam {
       }
       QSA_ROLLED
       for (uint32_t place = lane_index(); place < told; place += kWarpLanes) {
-        exchange.list_box.send(cta, &lists.key[rank][place], lists.key[rank][place]);
+        exchange.list_box.send(cta, own + place, own[place]);
       }
     }
     exchange.list_box.sent();
@@ -183,12 +176,15 @@ struct ClusterTeam {
     const uint32_t group = 2 * pair.lane + (is_low ? 0u : 1u);
     const uint32_t above = pair.above + (is_low ? high : 0u);
     uint32_t population = 0;
+    uint32_t before = 0;
     QSA_UNROLL
     for (uint32_t cta = 0; cta < kCtas; ++cta) {
+      before = cta == rank ? population : before;
       population += map_shared_rank(shared.bins, cta)[group * kWarpLanes + lane];
     }
     const Place place = place_of(population, need - above);
-    return Threshold{group * kWarpLanes + place.lane, above + place.above, place.population};
+    return Threshold{group * kWarpLanes + place.lane, above + place.above, place.population,
+                     __shfl_sync(kAllLanes, before, static_cast<int>(place.lane))};
   }
 };
 

@@ -56,8 +56,8 @@ QSA_HOST_INLINE void cluster_arrive_relaxed(host::CallSite site = host::CallSite
   host::cluster_arrive(site);
 }
 
-// A round is a barrier of the cluster here, and its bytes are counted: one too few would be waited for without
-// end, one too many would end the wait too early.
+// A round is a barrier of the cluster here, and its bytes are counted: one too few would be waited for
+// without end, one too many would end the wait too early.
 class Mailbox {
  public:
   QSA_HOST_INLINE void open(uint32_t senders) { host::mail_open(&counts_, senders); }
@@ -110,6 +110,12 @@ QSA_HOST_INLINE void ldmatrix_x2_trans(uint32_t* d, const void* row,
 }
 
 QSA_HOST_INLINE uint32_t in_register(uint32_t value) { return value; }
+template <class T>
+QSA_HOST_INLINE T* in_register(T* pointer) {
+  return pointer;
+}
+QSA_HOST_INLINE bool is_rare(bool condition) { return condition; }
+QSA_HOST_INLINE void touch(const void*) {}
 
 inline uint32_t add_from_lane_above(uint32_t value, unsigned step) {
   const uint32_t higher = __shfl_down_sync(0xffffffffu, value, static_cast<int>(step));

@@ -38,14 +38,16 @@ class MaskRow {
         next_(static_cast<int32_t>(threadIdx.x)),
         vectors_(0) {}
 
-  // Leaves the chunks of these scores to keep_above(), which then writes zeros and ones together: it must be
-  // called for every tile. Only where a vector of scores is a chunk.
+  // Before the engine sees `scores`, those of this row. Where every vector of them is a chunk, keep_above()
+  // stores whole chunks; with kWritesVectors it alone writes these, and must be called for every tile.
   template <class Scores>
-  __device__ __forceinline__ void leave_to(const Scores& scores) {
+  __device__ __forceinline__ void follow(const Scores& scores) {
     const int32_t vectors = static_cast<int32_t>((scores.count() + kVectorScores - 1) / kVectorScores);
-    if (kWritesVectors && lead_ == 0 && scores.is_aligned() && vectors <= chunks_) {
+    if (lead_ == 0 && scores.is_aligned() && vectors <= chunks_) {
       vectors_ = vectors;
-      next_ += (max(vectors - next_, 0) + kThreads - 1) / kThreads * kThreads;
+      if (kWritesVectors) {
+        next_ += (max(vectors - next_, 0) + kThreads - 1) / kThreads * kThreads;
+      }
     }
   }
 
@@ -61,31 +63,26 @@ class MaskRow {
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (kWritesVectors && vectors_ > 0) {
-      scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
-        const int32_t vector = static_cast<int32_t>(first_index / kVectorScores);
-        if (vector < vectors_) {
-          chunk_[vector] = make_uint4(score[0] > bar ? kFourOnes : 0u, score[1] > bar ? kFourOnes : 0u,
-                                      score[2] > bar ? kFourOnes : 0u, score[3] > bar ? kFourOnes : 0u);
-        }
-      });
+    if (vectors_ == 0) {
+      keep_marked(scores, scores.marks_above(bar));
       return;
     }
-    if (!has_whole_words()) {
-      keep_marked(scores.marks_above(bar), scores);
-      return;
-    }
-    // A comparison and a store under its predicate for every score: no branch.
-    const uint32_t ones = in_register(kFourOnes);
     scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
-      QSA_UNROLL
-      for (uint32_t e = 0; e < kVectorScores; ++e) {
-        if (score[e] > bar) {
-          words[e] = ones;
-        }
+      const int32_t vector = static_cast<int32_t>(first_index / kVectorScores);
+      const bool above[kVectorScores] = {score[0] > bar, score[1] > bar, score[2] > bar, score[3] > bar};
+      if (kWritesVectors ? vector < vectors_ : above[0] || above[1] || above[2] || above[3]) {
+        chunk_[vector] = make_uint4(above[0] ? kFourOnes : 0u, above[1] ? kFourOnes : 0u,
+                                    above[2] ? kFourOnes : 0u, above[3] ? kFourOnes : 0u);
       }
     });
+  }
+
+  template <class Scores>
+  __device__ __forceinline__ void keep_marked(const Scores& scores, uint32_t marks) {
+    QSA_ROLLED
+    while (marks != 0) {
+      keep(scores.index_of_mark(take_mark(marks)));
+    }
   }
 
   // Clears one more chunk. One SM stores about 33 bytes a clock, so 64 KB of zeros last longer than the
@@ -134,14 +131,6 @@ class MaskRow {
  private:
   static constexpr int32_t kChunk = 16;
 
-  template <class Scores>
-  __device__ __forceinline__ void keep_marked(uint32_t marks, const Scores& scores) {
-    QSA_ROLLED
-    while (marks != 0) {
-      set_bytes(static_cast<int32_t>(scores.index_of_mark(take_mark(marks))));
-    }
-  }
-
   // Whether the four bytes of every block are one aligned word.
   __device__ __forceinline__ bool has_whole_words() const {
     return reinterpret_cast<uintptr_t>(row_) % sizeof(uint32_t) == 0;
@@ -182,10 +171,10 @@ class MaskRow {
 
   uint8_t* row_;
   int32_t tokens_;
-  int32_t lead_;    // bytes before the first 16-byte boundary
-  uint4* chunk_;    // the first whole chunk
-  int32_t chunks_;  // whole chunks of 16 bytes from there on
-  int32_t next_;    // the next chunk of this thread's to clear
+  int32_t lead_;     // bytes before the first 16-byte boundary
+  uint4* chunk_;     // the first whole chunk
+  int32_t chunks_;   // whole chunks of 16 bytes from there on
+  int32_t next_;     // the next chunk of this thread's to clear
   int32_t vectors_;  // chunks that keep_above() writes
 };
 

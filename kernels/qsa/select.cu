@@ -69,21 +69,26 @@ template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   const int64_t row = blockIdx.x / kCtas;
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
-  constexpr bool kWritesVectors = kVectors > 2;
+  const float* const scores_of_part = in_register(inputs.scores + row * inputs.score_cols + part.first_block);
+  // Rows that share a multiprocessor keep it busy; a row alone has time for zeros while it waits.
+  constexpr bool kWritesVectors = kCtas == 1 && kThreads < 1024 && kVectors > 2;
   MaskRow<kThreads, kWritesVectors> output(mask + row * inputs.tokens + part.first_token, part.tokens);
-  if (!is_live) {
+  if (is_rare(!is_live)) {
     output.write(0);
     return;
   }
   // What needs no position fills the wait for it.
+  if (kCtas > 1 && threadIdx.x == 0) {
+    touch(scores_of_part);
+  }
   select::prepare<kThreads>(*workspace);
-  select::clear_lists<kThreads>(*lists);
+  select::clear_list<kThreads>(*list);
   select::prepare_exchange(*exchange);
   output.clear_ends();
   if (!kWritesVectors) {
@@ -93,9 +98,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
   const uint32_t blocks = blocks_in_part(plan, part, inputs);
-  if (is_all_kept(plan, inputs)) {
+  if (is_rare(is_all_kept(plan, inputs))) {
     wait_ready<kCtas>();
     trap_if_not_finite<kThreads>(scores_of_part, blocks,
                                  [&] { output.write(plan.kept_tokens - part.first_token); });
@@ -105,17 +109,17 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
-      output.leave_to(scores);
-      select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
+      output.follow(scores);
+      select::LocalTeam<kThreads> team{*workspace, *list};
       select::select_first(team, scores, plan.keep, output);
     } else {
       // A tail here begins this part: its zeros were written before the barrier above.
       output.finish_overlap();
     }
   } else if constexpr (kCtas > 1) {
-    output.leave_to(scores);
-    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
-                                              part.rank,  part.first_block, blocks};
+    output.follow(scores);
+    select::ClusterTeam<kThreads, kCtas> team{*workspace,       *list, *exchange, part.rank,
+                                              part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
   }
   // The engine's barriers stand between the zeros and these ones.
@@ -162,7 +166,7 @@ template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   QSA_SHARED(select::KeptList, kept, 1);
   const int64_t row = blockIdx.x / kCtas;
@@ -179,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   select::prepare<kThreads>(*workspace);
-  select::clear_lists<kThreads>(*lists);
+  select::clear_list<kThreads>(*list);
   select::prepare_list(*kept);
   select::prepare_exchange(*exchange);
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
@@ -210,11 +214,11 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   select::ListOutput output{*kept};
   uint32_t before = 0;
   if (is_alone) {
-    select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
+    select::LocalTeam<kThreads> team{*workspace, *list};
     select::select_first(team, scores, plan.keep, output);
   } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
-                                              part.rank,  part.first_block, blocks};
+    select::ClusterTeam<kThreads, kCtas> team{*workspace,       *list, *exchange, part.rank,
+                                              part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
     __syncthreads();  // everything is kept before it is counted
     before = team.kept_before(kept->kept);
@@ -233,6 +237,10 @@ __global__ void __launch_bounds__(kShortThreads)
   const int64_t row = blockIdx.x;
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
+  const float* const scores = inputs.scores + row * inputs.score_cols;
+  if (is_live && threadIdx.x == 0) {
+    touch(scores);
+  }
   MaskRow<kShortThreads> output(mask + row * inputs.tokens, inputs.tokens);
   if (!is_live) {
     output.write(0);
@@ -240,8 +248,7 @@ __global__ void __launch_bounds__(kShortThreads)
   }
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  trap_if_not_finite<kShortThreads>(inputs.scores + row * inputs.score_cols, plan.blocks,
-                                    [&] { output.write(plan.kept_tokens); });
+  trap_if_not_finite<kShortThreads>(scores, plan.blocks, [&] { output.write(plan.kept_tokens); });
 }
 
 __global__ void __launch_bounds__(kShortThreads)
