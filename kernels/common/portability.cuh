@@ -205,7 +205,7 @@ __device__ __forceinline__ T* map_shared_rank(T* address, unsigned rank) {
 //
 // A round of a box: everyone sends, all threads call sent(), then wait(). What a thread did before a
 // __syncthreads that lies before the first send of its CTA is done for whoever has waited. Between two rounds
-// of a box lies a barrier of the cluster, and one between open() and the first round.
+// of a box lies one of another box, and a barrier of the cluster between open() and the first.
 class alignas(8) Mailbox {
  public:
   // One thread. A round ends when `senders` have said what to expect and that many bytes have come.

@@ -25,6 +25,7 @@ struct alignas(16) Exchange {
   Contents contents[kCtas];
   uint32_t kept[kCtas];
   Mailbox group_box;
+  Mailbox contents_box;
   Mailbox list_box;
   Mailbox kept_box;
 };
@@ -34,6 +35,7 @@ template <int kCtas>
 __device__ __forceinline__ void prepare_exchange(Exchange<kCtas>& exchange) {
   if (kCtas > 1 && threadIdx.x == 0) {
     exchange.group_box.open(1);
+    exchange.contents_box.open(1);
     exchange.list_box.open(kCtas);
     exchange.kept_box.open(1);
   }
@@ -45,10 +47,11 @@ struct ClusterTeam {
   Workspace& shared;
   List& elements;
   Exchange<kCtas>& exchange;
-  uint32_t rank;        // of this CTA
-  uint32_t first;       // the index in the row of its part's first element
-  uint32_t count;       // elements in its part
-  uint32_t rounds = 0;  // of histograms
+  uint32_t rank;         // of this CTA
+  uint32_t first;        // the index in the row of its part's first element
+  uint32_t count;        // elements in its part
+  uint32_t counted = 0;  // histograms
+  uint32_t drawn = 0;    // windows whose contents were combined
 
   // Ends what every thread of the cluster began with cluster_arrive(), once its lists were clear: from here
   // on the CTAs write into each other's memory.
@@ -58,8 +61,8 @@ struct ClusterTeam {
   __device__ QSA_PASS Threshold find_threshold(uint32_t need) {
     __syncthreads();  // this CTA's elements are counted before its bins are added up
     tell_groups();
-    exchange.group_box.wait(rounds % 2);  // every element is counted, and every group told
-    ++rounds;
+    exchange.group_box.wait(counted % 2);  // every element is counted, and every group told
+    ++counted;
     if (warp_index() == 0) {
       const Threshold threshold = find_in_groups(need);
       if (lane_index() == 0) {
@@ -73,10 +76,19 @@ struct ClusterTeam {
   // What all CTAs found in the window. Makes the bins ready for another histogram.
   __device__ QSA_PASS Contents combine(const Contents& own) {
     const Contents cta = combine_threads<kThreads>(own, shared);
-    if (threadIdx.x < kCtas) {
-      map_shared_rank(&exchange, threadIdx.x)->contents[rank] = cta;
+    if (threadIdx.x == 0) {
+      exchange.contents_box.expect(rank, sizeof(exchange.contents));
     }
-    cluster_sync();  // all contents are there before any are read, and no bin is read any more
+    if (threadIdx.x < kCtas) {
+      Contents& here = exchange.contents[rank];
+      exchange.contents_box.send(threadIdx.x, &here.least, cta.least);
+      exchange.contents_box.send(threadIdx.x, &here.greatest, cta.greatest);
+      exchange.contents_box.send(threadIdx.x, &here.above, cta.above);
+      exchange.contents_box.send(threadIdx.x, &here.population, cta.population);
+    }
+    exchange.contents_box.sent();
+    exchange.contents_box.wait(drawn % 2);  // all contents are there, and no bin is read any more
+    ++drawn;
     clear_bins<kThreads>(shared);
     __syncthreads();  // the bins are zero before anything is counted
     return combine_found(exchange.contents, kCtas);
@@ -96,9 +108,8 @@ struct ClusterTeam {
                           [&](uint32_t index) { output.keep(index - first); });
   }
 
-  // How many elements the CTAs below keep, given how many this one does.
-  __device__ __forceinline__ uint32_t kept_before(uint32_t kept) {
-    const uint32_t lane = lane_index();
+  // Tells the other CTAs how many elements this one keeps.
+  __device__ __forceinline__ void tell_kept(uint32_t kept) {
     if (threadIdx.x == 0) {
       exchange.kept_box.expect(rank, kCtas * sizeof(kept));
     }
@@ -106,17 +117,30 @@ struct ClusterTeam {
       exchange.kept_box.send(threadIdx.x, &exchange.kept[rank], kept);
     }
     exchange.kept_box.sent();
+  }
+  // After that, how many the CTAs below keep.
+  __device__ __forceinline__ uint32_t kept_before() {
     exchange.kept_box.wait(0);  // every CTA has told how many it keeps
+    const uint32_t lane = lane_index();
     return __reduce_add_sync(kAllLanes, lane < rank ? exchange.kept[lane] : 0u);
   }
 
   // Of a window of equal scores, after combine(): how many of this CTA's are kept. Parts follow the index, so
   // those of the CTAs below come first. [select.ties-ascending]
-  __device__ __forceinline__ void take_own_share(Window& window) {
+  __device__ __forceinline__ void take_own_share(Window& window) const {
     const uint32_t lane = lane_index();
     const uint32_t ties = lane < kCtas ? exchange.contents[lane].population : 0u;
     const uint32_t before = __reduce_add_sync(kAllLanes, lane < rank ? ties : 0u);
     window.population = __shfl_sync(kAllLanes, ties, static_cast<int>(rank));
+    window.need = window.need > before ? min(window.need - before, window.population) : 0u;
+  }
+  // The same after find_threshold(), where a bin is one score. Nothing is listed, but no CTA may end, or use
+  // its bins again, while another reads them.
+  __device__ QSA_PASS void take_own_share_of_bin(Window& window) {
+    tell_listed();
+    exchange.list_box.wait(0);
+    const uint32_t before = shared.threshold.before;
+    window.population = shared.bins[shared.threshold.bin];
     window.need = window.need > before ? min(window.need - before, window.population) : 0u;
   }
 

@@ -246,8 +246,7 @@ struct TieRanking {
 
 // The elements of a window of equal scores: each CTA decides about its own. [select.ties-ascending]
 template <class Team, class Scores, class Output>
-__device__ QSA_PASS void keep_ties(Team& team, Window& window, Scores& scores, Output& output) {
-  team.take_own_share(window);
+__device__ QSA_PASS void keep_ties(Team& team, const Window& window, Scores& scores, Output& output) {
   const bool downwards = scores.is_next_downwards();
   uint32_t passed = 0;
   scores.for_each_tile([&] {
@@ -272,17 +271,29 @@ __device__ QSA_PASS void select_first(Team& team, Scores& scores, uint32_t keep,
   output.finish_overlap();
   const Threshold threshold = team.find_threshold(keep);
   Window window = window_of(threshold, keep);
+  bool is_tied = false;
   while (is_rare(window.population > kRankLimit)) {
     if (window.lowest < 0.0f && window.highest > 0.0f) {
       take_side(team, window, scores);
     } else {
       draw_in(team, window, scores);
     }
-    if (window.lowest == window.highest) {
-      keep_ties(team, window, scores, output);
-      return;
+    is_tied = window.lowest == window.highest;
+    if (is_tied) {
+      team.take_own_share(window);
+      break;
     }
     narrow_scores(team, window, scores);
+    // What the row does not have counts as the lowest score there is.
+    is_tied = window.lowest == window.highest && window.lowest > kLowestFinite;
+    if (is_tied) {
+      team.take_own_share_of_bin(window);
+      break;
+    }
+  }
+  if (is_rare(is_tied)) {
+    keep_ties(team, window, scores, output);
+    return;
   }
   collect(team, window, scores, output);
   team.keep_listed(window.need, output);

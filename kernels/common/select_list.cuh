@@ -96,7 +96,8 @@ struct LocalTeam {
     const uint32_t listed = shared.listed;
     rank_listed<kThreads>(elements, 0, listed, listed, need, [&](uint32_t index) { output.keep(index); });
   }
-  __device__ __forceinline__ void take_own_share(Window&) {}
+  __device__ __forceinline__ void take_own_share(Window&) const {}
+  __device__ __forceinline__ void take_own_share_of_bin(Window&) const {}
 };
 
 }  // namespace select

@@ -120,19 +120,18 @@ __device__ QSA_PASS void write_first(const float* row_scores, const Part& part, 
                                      int32_t* row_pools) {
   ScoreTiles<kThreads, kVectors> scores(row_scores + part.first, part.count);
   select::ListOutput output{kept};
-  uint32_t before = 0;
   if (is_alone) {
     select::LocalTeam<kThreads> team{workspace, list};
     select::select_first(team, scores, keep, output);
+    select::sort_ascending<kThreads>(kept, part.count, workspace);
+    write_kept<kThreads>(kept, part, 0, row_pools);
   } else if constexpr (kCtas > 1) {
     select::ClusterTeam<kThreads, kCtas> team{workspace, list, exchange, part.rank, part.first, part.count};
     select::select_first(team, scores, keep, output);
     __syncthreads();  // everything is kept before it is counted
-    before = team.kept_before(kept.kept);
-  }
-  if (part.count > 0) {
+    team.tell_kept(kept.kept);
     select::sort_ascending<kThreads>(kept, part.count, workspace);
-    write_kept<kThreads>(kept, part, before, row_pools);
+    write_kept<kThreads>(kept, part, team.kept_before(), row_pools);
   }
 }
 

@@ -36,17 +36,19 @@ class MaskRow {
         chunk_(reinterpret_cast<uint4*>(row + lead_)),
         chunks_((tokens - lead_) / kChunk),
         next_(static_cast<int32_t>(threadIdx.x)),
-        vectors_(0) {}
+        vectors_(0),
+        has_rest_(true) {}
 
-  // Before the engine sees `scores`, those of this row. Where every vector of them is a chunk, keep_above()
+  // Before the engine sees `scores`, those of this row. Where a vector of them is a chunk, keep_above()
   // stores whole chunks; with kWritesVectors it alone writes these, and must be called for every tile.
   template <class Scores>
   __device__ __forceinline__ void follow(const Scores& scores) {
-    const int32_t vectors = static_cast<int32_t>((scores.count() + kVectorScores - 1) / kVectorScores);
-    if (lead_ == 0 && scores.is_aligned() && vectors <= chunks_) {
-      vectors_ = vectors;
+    if (lead_ == 0 && scores.is_aligned()) {
+      const int32_t vectors = static_cast<int32_t>((scores.count() + kVectorScores - 1) / kVectorScores);
+      vectors_ = min(vectors, chunks_);
+      has_rest_ = vectors > chunks_;
       if (kWritesVectors) {
-        next_ += (max(vectors - next_, 0) + kThreads - 1) / kThreads * kThreads;
+        next_ += (max(vectors_ - next_, 0) + kThreads - 1) / kThreads * kThreads;
       }
     }
   }
@@ -63,18 +65,19 @@ class MaskRow {
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (vectors_ == 0) {
-      keep_marked(scores, scores.marks_above(bar));
-      return;
-    }
     scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
       const int32_t vector = static_cast<int32_t>(first_index / kVectorScores);
       const bool above[kVectorScores] = {score[0] > bar, score[1] > bar, score[2] > bar, score[3] > bar};
-      if (kWritesVectors ? vector < vectors_ : above[0] || above[1] || above[2] || above[3]) {
+      const bool is_written = kWritesVectors || above[0] || above[1] || above[2] || above[3];
+      if (is_written && vector < vectors_) {
         chunk_[vector] = make_uint4(above[0] ? kFourOnes : 0u, above[1] ? kFourOnes : 0u,
                                     above[2] ? kFourOnes : 0u, above[3] ? kFourOnes : 0u);
       }
     });
+    if (has_rest_) {
+      const uint32_t written = scores.marks_before(kVectorScores * static_cast<uint32_t>(vectors_));
+      keep_marked(scores, scores.marks_above(bar) & ~written);
+    }
   }
 
   template <class Scores>
@@ -175,7 +178,8 @@ class MaskRow {
   uint4* chunk_;     // the first whole chunk
   int32_t chunks_;   // whole chunks of 16 bytes from there on
   int32_t next_;     // the next chunk of this thread's to clear
-  int32_t vectors_;  // chunks that keep_above() writes
+  int32_t vectors_;  // chunks that are vectors of scores
+  bool has_rest_;    // whether scores lie outside these
 };
 
 }  // namespace qsa

@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
   const float* const scores_of_part = in_register(inputs.scores + row * inputs.score_cols + part.first_block);
-  // Rows that share a multiprocessor keep it busy; a row alone has time for zeros while it waits.
-  constexpr bool kWritesVectors = kCtas == 1 && kThreads < 1024 && kVectors > 2;
+  // A row of many scores a thread would wait for the stores of its zeros.
+  constexpr bool kWritesVectors = kVectors > 2;
   MaskRow<kThreads, kWritesVectors> output(mask + row * inputs.tokens + part.first_token, part.tokens);
   if (is_rare(!is_live)) {
     output.write(0);
@@ -212,20 +212,19 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const uint32_t blocks = blocks_in_part(plan, part, inputs);
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
   select::ListOutput output{*kept};
-  uint32_t before = 0;
   if (is_alone) {
     select::LocalTeam<kThreads> team{*workspace, *list};
     select::select_first(team, scores, plan.keep, output);
+    select::sort_ascending<kThreads>(*kept, blocks, *workspace);
+    write_kept<kThreads>(row_ids, *kept, 0, part.first_block);
   } else if constexpr (kCtas > 1) {
     select::ClusterTeam<kThreads, kCtas> team{*workspace,       *list, *exchange, part.rank,
                                               part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
     __syncthreads();  // everything is kept before it is counted
-    before = team.kept_before(kept->kept);
-  }
-  if (blocks > 0) {
+    team.tell_kept(kept->kept);
     select::sort_ascending<kThreads>(*kept, blocks, *workspace);
-    write_kept<kThreads>(row_ids, *kept, before, part.first_block);
+    write_kept<kThreads>(row_ids, *kept, team.kept_before(), part.first_block);
   }
 }
 
@@ -362,6 +361,9 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
       return spread<512, 4, 8>(launch, inputs, stream);
     }
     return spread<1024, 8, 8>(launch, inputs, stream);
+  }
+  if (has_clusters && 2 * rows <= multiprocessor_count() && most_blocks <= 16384) {
+    return spread<512, 4, 2>(launch, inputs, stream);
   }
   // 16384 x 64: 512,8,1 5.73; 1024,4,1 5.60; 512,4,2 5.97. 16384 x 2048: 78.2; 88.2.
   if (most_blocks <= 16384) {
