@@ -6,13 +6,16 @@
 // elements. Otherwise the bin is narrowed first: drawn in to the least and the greatest score in it (the
 // lowest bin to one side of zero) and, if these differ, divided by a histogram of that range. A histogram
 // divides what is left by 2,048, so three end it, whatever the row holds: no buffer limits how many elements
-// a bin may have. Where all scores left are equal, each CTA learns how many of them it keeps and divides its
-// own by their index.
+// a bin may have. Where all scores left are equal, each CTA learns how many of them it keeps and counts its
+// own in the order of their index.
 //
 // The caller's parts are two template arguments:
 //   Scores   like ScoreTiles
 //   Output   keep(index)              keeps one element; called by any one thread
-//            keep_above(scores, bar)  keeps the elements of the tile held whose score is above `bar`
+//            keep_above(scores, bar)  keeps the elements of the tile held whose score is above `bar`; once
+//            for
+//                                     every tile, before any other of its elements is kept
+//            keep_marked(scores, marks)  keeps the elements of the tile held that have marks
 //            overlap()                once a vector in the first pass: work to hide behind the histogram
 //            finish_overlap()         ends that work; what it wrote is ordered before every element kept
 // All but keep() and overlap() are called by all threads of the CTA together. Every kept element is kept

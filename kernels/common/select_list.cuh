@@ -36,35 +36,41 @@ __device__ QSA_PASS void clear_list(List& list) {
 }
 
 // Calls keep(index) for those of the elements listed in places `first` to `end` that are among the `need`
-// first of the `listed` ones. Every warp holds all of these, at most four a lane, and ranks two of its own at
-// a time. All lanes call it.
+// first of the `listed` ones. A warp ranks as many of its own together as make 32 for the CTA, against 32
+// others at a time. All lanes call it.
 template <int kThreads, class Keep>
 __device__ QSA_PASS void rank_listed(const List& list, uint32_t first, uint32_t end, uint32_t listed,
                                      uint32_t need, Keep keep) {
-  constexpr uint32_t kHeld = kRankLimit / kWarpLanes;
   constexpr uint32_t kWarps = kThreads / kWarpLanes;
+  constexpr uint32_t kRounds = kWarpLanes / kWarps;
   const uint32_t lane = lane_index();
-  uint64_t other[kHeld];
-  QSA_UNROLL
-  for (uint32_t i = 0; i < kHeld; ++i) {
-    other[i] = list.key[i * kWarpLanes + lane];
-  }
   QSA_ROLLED
-  for (uint32_t place = first + warp_index(); place < end; place += 2 * kWarps) {
-    const uint64_t key = list.key[place];
-    const uint64_t next = place + kWarps < end ? list.key[place + kWarps] : kNoKey;
-    uint32_t rank = 0;
-    uint32_t next_rank = 0;
+  for (uint32_t place = first + warp_index(); place < end; place += kRounds * kWarps) {
+    uint64_t key[kRounds];
+    uint32_t rank[kRounds];
     QSA_UNROLL
-    for (uint32_t i = 0; i < kHeld; ++i) {
-      if (i * kWarpLanes < listed) {
-        rank += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other[i] > key)));
-        next_rank += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other[i] > next)));
+    for (uint32_t r = 0; r < kRounds; ++r) {
+      key[r] = place + r * kWarps < end ? list.key[place + r * kWarps] : kNoKey;
+      rank[r] = 0;
+    }
+    QSA_ROLLED
+    for (uint32_t base = 0; base < listed; base += kWarpLanes) {
+      const uint64_t other = list.key[base + lane];
+      QSA_UNROLL
+      for (uint32_t r = 0; r < kRounds; ++r) {
+        rank[r] += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other > key[r])));
       }
     }
-    const uint64_t own = lane == 0 ? key : next;
-    if (lane < 2 && own != kNoKey && (lane == 0 ? rank : next_rank) < need) {
-      keep(index_of_key(own));
+    // Lane r keeps the r-th.
+    uint64_t own_key = key[0];
+    uint32_t own_rank = rank[0];
+    QSA_UNROLL
+    for (uint32_t r = 1; r < kRounds; ++r) {
+      own_key = lane == r ? key[r] : own_key;
+      own_rank = lane == r ? rank[r] : own_rank;
+    }
+    if (lane < kRounds && own_key != kNoKey && own_rank < need) {
+      keep(index_of_key(own_key));
     }
   }
 }

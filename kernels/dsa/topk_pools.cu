@@ -222,11 +222,11 @@ int32_t launch(const TopkArguments& arguments, void* stream) {
     }
     return pools <= 65536 ? spread<512, 4, 8>(arguments, stream) : spread<1024, 8, 8>(arguments, stream);
   }
+  if (has_clusters && 2 * rows <= multiprocessor_count()) {
+    return pools <= 16384 ? spread<512, 4, 2>(arguments, stream) : spread<1024, 8, 2>(arguments, stream);
+  }
   if (pools <= 16384) {
     return spread<512, 8, 1>(arguments, stream);
-  }
-  if (has_clusters && 2 * rows <= multiprocessor_count()) {
-    return spread<1024, 8, 2>(arguments, stream);
   }
   return spread<1024, 8, 1>(arguments, stream);
 #endif

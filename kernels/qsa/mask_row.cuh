@@ -36,20 +36,16 @@ class MaskRow {
         chunk_(reinterpret_cast<uint4*>(row + lead_)),
         chunks_((tokens - lead_) / kChunk),
         next_(static_cast<int32_t>(threadIdx.x)),
-        vectors_(0),
-        has_rest_(true) {}
+        vectors_(0) {}
 
-  // Before the engine sees `scores`, those of this row. Where a vector of them is a chunk, keep_above()
-  // stores whole chunks; with kWritesVectors it alone writes these, and must be called for every tile.
+  // With kWritesVectors, before the engine sees `scores`, those of this row: where every vector of them is a
+  // chunk, keep_above() alone writes these, zeros and ones together, and must be called for every tile.
   template <class Scores>
   __device__ __forceinline__ void follow(const Scores& scores) {
-    if (lead_ == 0 && scores.is_aligned()) {
-      const int32_t vectors = static_cast<int32_t>((scores.count() + kVectorScores - 1) / kVectorScores);
-      vectors_ = min(vectors, chunks_);
-      has_rest_ = vectors > chunks_;
-      if (kWritesVectors) {
-        next_ += (max(vectors_ - next_, 0) + kThreads - 1) / kThreads * kThreads;
-      }
+    const int32_t vectors = static_cast<int32_t>((scores.count() + kVectorScores - 1) / kVectorScores);
+    if (kWritesVectors && lead_ == 0 && scores.is_aligned() && vectors <= chunks_) {
+      vectors_ = vectors;
+      next_ += (max(vectors - next_, 0) + kThreads - 1) / kThreads * kThreads;
     }
   }
 
@@ -65,19 +61,31 @@ class MaskRow {
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
+    if (kWritesVectors && vectors_ > 0) {
+      scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
+        const int32_t vector = static_cast<int32_t>(first_index / kVectorScores);
+        if (vector < vectors_) {
+          chunk_[vector] = make_uint4(score[0] > bar ? kFourOnes : 0u, score[1] > bar ? kFourOnes : 0u,
+                                      score[2] > bar ? kFourOnes : 0u, score[3] > bar ? kFourOnes : 0u);
+        }
+      });
+      return;
+    }
+    if (kWritesVectors || !has_whole_words()) {
+      keep_marked(scores, scores.marks_above(bar));
+      return;
+    }
+    // A comparison and a store under its predicate for every score: no branch.
+    const uint32_t ones = in_register(kFourOnes);
     scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      const int32_t vector = static_cast<int32_t>(first_index / kVectorScores);
-      const bool above[kVectorScores] = {score[0] > bar, score[1] > bar, score[2] > bar, score[3] > bar};
-      const bool is_written = kWritesVectors || above[0] || above[1] || above[2] || above[3];
-      if (is_written && vector < vectors_) {
-        chunk_[vector] = make_uint4(above[0] ? kFourOnes : 0u, above[1] ? kFourOnes : 0u,
-                                    above[2] ? kFourOnes : 0u, above[3] ? kFourOnes : 0u);
+      uint32_t* const words = reinterpret_cast<uint32_t*>(row_) + static_cast<int32_t>(first_index);
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        if (score[e] > bar) {
+          words[e] = ones;
+        }
       }
     });
-    if (has_rest_) {
-      const uint32_t written = scores.marks_before(kVectorScores * static_cast<uint32_t>(vectors_));
-      keep_marked(scores, scores.marks_above(bar) & ~written);
-    }
   }
 
   template <class Scores>
@@ -178,8 +186,7 @@ class MaskRow {
   uint4* chunk_;     // the first whole chunk
   int32_t chunks_;   // whole chunks of 16 bytes from there on
   int32_t next_;     // the next chunk of this thread's to clear
-  int32_t vectors_;  // chunks that are vectors of scores
-  bool has_rest_;    // whether scores lie outside these
+  int32_t vectors_;  // chunks that keep_above() writes
 };
 
 }  // namespace qsa

@@ -20,9 +20,9 @@ __global__ void mail_kernel(const int32_t* in, int32_t* out, int64_t value) {
     const int32_t own = in[blockIdx.x * 32 + threadIdx.x] + static_cast<int32_t>(round);
     box->send(next, got + threadIdx.x, own);
     box->sent();
-    if (value == 4) sum += got[threadIdx.x];  // @mail-early-read
-    box->wait(value == 3 ? 1 - round : round);  // @mail-wait
-    sum += got[31 - threadIdx.x];  // @mail-read
+    if (value == 4) sum += got[threadIdx.x];                             // @mail-early-read
+    box->wait(value == 3 ? 1 - round : round);                           // @mail-wait
+    sum += got[31 - threadIdx.x];                                        // @mail-read
     if (value == 5) qsa::map_shared_rank(got, next)[threadIdx.x] = own;  // @mail-late-write
     qsa::cluster_sync();
   }
