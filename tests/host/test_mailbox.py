@@ -24,7 +24,9 @@ def mail(library: Library, value: int, **order: int) -> Result:
     return library.run("mail", given, [value], **order)
 
 
-@pytest.mark.parametrize("order", [{"schedule": FIFO}, {"schedule": LIFO}, {"schedule": SEEDED, "seed": 3}])
+@pytest.mark.parametrize(
+    "order", [{"schedule": FIFO}, {"schedule": LIFO}, {"schedule": SEEDED, "seed": 3}]
+)
 def test_what_a_block_sends_is_there_after_the_wait_in_every_round(
     library: Library, order: dict[str, int]
 ) -> None:
@@ -42,7 +44,9 @@ def test_what_a_block_sends_is_there_after_the_wait_in_every_round(
         (3, "a mailbox is waited for in a round that its senders did not announce"),
     ],
 )
-def test_a_round_that_was_not_announced_as_it_came_traps(library: Library, value: int, says: str) -> None:
+def test_a_round_that_was_not_announced_as_it_came_traps(
+    library: Library, value: int, says: str
+) -> None:
     result = mail(library, value)
     assert result.status == TRAPPED
     assert says in result.findings[0]["detail"]
