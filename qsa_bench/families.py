@@ -133,6 +133,12 @@ def two_scales(_random: np.random.Generator, blocks: int) -> Array:
     return scores
 
 
+def three_values(random: np.random.Generator, blocks: int) -> Array:
+    """Three neighbouring floats: dividing their range leaves a bin of one score, and crowded."""
+    bits = np.uint32(0x3FC00000) + random.integers(0, 3, blocks, dtype=np.uint32)
+    return bits.view(np.float32)
+
+
 SCORE_ROWS: Mapping[str, Generator] = {
     generator.__name__.replace("_", "-"): generator
     for generator in (
@@ -154,6 +160,7 @@ SCORE_ROWS: Mapping[str, Generator] = {
         extremes,
         negative,
         two_scales,
+        three_values,
     )
 }
 

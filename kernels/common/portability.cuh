@@ -9,9 +9,11 @@
 //   QSA_TRAP("reason")    ends the launch; on a GPU the context is lost
 //   QSA_HOST              1 for the CPU, 0 for a GPU
 //   qsa::add_from_lane_above(value, step)    one step of a sum over a warp's lanes from the caller's up
+//   qsa::is_rare(condition) touch(address)    hints
 //   qsa::SharedWords(p, first).increment(i)    counts in words of shared memory; qsa::in_register(v)
 //   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
 //   qsa::map_shared_rank(p, rank)
+//   qsa::Mailbox open(senders) expect(rank, bytes) send(rank, p, value) sent() wait(parity)
 //   qsa::async_copy16(shared, global) async_copy_commit() async_copy_wait<groups left>()
 //   qsa::mma_m16n8k16_bf16(d, a, b, c) ldmatrix_x4(d, row) ldmatrix_x4_trans ldmatrix_x2 ldmatrix_x2_trans
 //   qsa::compute_capability() multiprocessor_count()    host functions: 90 for an H200
@@ -110,11 +112,24 @@ __device__ __forceinline__ uint32_t add_from_lane_above(uint32_t value, unsigned
   return value;
 }
 
+// --- hints ---
+// Says that `condition` as a rule does not hold: what follows from it is placed out of the way.
+__device__ __forceinline__ bool is_rare(bool condition) { return __builtin_expect(condition, 0); }
+// Has the address of global memory translated, and reads nothing: the first access to a page waits for that.
+__device__ __forceinline__ void touch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // --- registers ---
 // The value, which the compiler keeps in a register instead of making it anew at every use.
 __device__ __forceinline__ uint32_t in_register(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
+}
+template <class T>
+__device__ __forceinline__ T* in_register(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
 }
 // Words of shared memory that threads count in together. The compiler makes the address of shared memory anew
 // for every access, at three instructions where a cluster is possible; this holds it in a register.
@@ -156,6 +171,12 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+// As cluster_arrive(), for what a box's open() and a __syncthreads have settled: orders nothing else.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void cluster_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -177,6 +198,75 @@ __device__ __forceinline__ T* map_shared_rank(T* address, unsigned rank) {
   return address;
 #endif
 }
+
+// Shared memory that the CTAs of a cluster write for each other, and a box that says when all of it is there.
+// A cluster's barrier also waits until what its CTAs stored to global memory has arrived there; a box waits
+// for what was sent to it alone.
+//
+// A round of a box: everyone sends, all threads call sent(), then wait(). What a thread did before a
+// __syncthreads that lies before the first send of its CTA is done for whoever has waited. Between two rounds
+// of a box lies one of another box, and a barrier of the cluster between open() and the first.
+class alignas(8) Mailbox {
+ public:
+  // One thread. A round ends when `senders` have said what to expect and that many bytes have come.
+  __device__ __forceinline__ void open(uint32_t senders) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(senders) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+  // One thread a sender: `bytes` come to CTA `rank` in this round.
+  __device__ __forceinline__ void expect(unsigned rank, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [there], %2;}" ::"r"(address()),
+        "r"(rank), "r"(bytes)
+        : "memory");
+#endif
+  }
+  // Stores `value` where CTA `rank` has what `here` is in this one.
+  template <class T>
+  __device__ __forceinline__ void send(unsigned rank, T* here, const T& value) {
+#if __CUDA_ARCH__ >= 900
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "words");
+    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(here));
+    if constexpr (sizeof(T) == 8) {
+      asm volatile(
+          "{.reg .b32 there, box; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 box, %1, "
+          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %3, [box];}" ::"r"(
+              target),
+          "r"(address()), "r"(rank), "l"(value)
+          : "memory");
+    } else {
+      asm volatile(
+          "{.reg .b32 there, box; mapa.shared::cluster.u32 there, %0, %2; mapa.shared::cluster.u32 box, %1, "
+          "%2; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %3, [box];}" ::"r"(
+              target),
+          "r"(address()), "r"(rank), "r"(value)
+          : "memory");
+    }
+#endif
+  }
+  __device__ __forceinline__ void sent() const {}
+  // `parity` is 0 in the first round, 1 in the second, 0 again in the third.
+  __device__ __forceinline__ void wait(uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{.reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra "
+        "again;}" ::"r"(address()),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t address() const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(this));
+  }
+
+  uint64_t word_;
+};
 
 // --- asynchronous copies: 16 bytes, both sides 16-byte aligned ---
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {

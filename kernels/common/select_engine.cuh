@@ -6,13 +6,16 @@
 // elements. Otherwise the bin is narrowed first: drawn in to the least and the greatest score in it (the
 // lowest bin to one side of zero) and, if these differ, divided by a histogram of that range. A histogram
 // divides what is left by 2,048, so three end it, whatever the row holds: no buffer limits how many elements
-// a bin may have. Where all scores left are equal, each CTA learns how many of them it keeps and divides its
-// own by their index.
+// a bin may have. Where all scores left are equal, each CTA learns how many of them it keeps and counts its
+// own in the order of their index.
 //
 // The caller's parts are two template arguments:
 //   Scores   like ScoreTiles
 //   Output   keep(index)              keeps one element; called by any one thread
-//            keep_above(scores, bar)  keeps the elements of the tile held whose score is above `bar`
+//            keep_above(scores, bar)  keeps the elements of the tile held whose score is above `bar`; once
+//            for
+//                                     every tile, before any other of its elements is kept
+//            keep_marked(scores, marks)  keeps the elements of the tile held that have marks
 //            overlap()                once a vector in the first pass: work to hide behind the histogram
 //            finish_overlap()         ends that work; what it wrote is ordered before every element kept
 // All but keep() and overlap() are called by all threads of the CTA together. Every kept element is kept
@@ -57,12 +60,10 @@ __device__ QSA_PASS void count_coarse(Scores& scores, Workspace& shared, Output&
   }
 }
 
-__device__ __forceinline__ Window window_of(const Threshold& threshold, uint32_t need, uint32_t count) {
+__device__ __forceinline__ Window window_of(const Threshold& threshold, uint32_t need) {
   Window window;
   window.lowest = threshold.bin == 0 ? kLowestFinite : coarse_floor(threshold.bin);
   window.highest = threshold.bin == kBins - 1 ? kLargestFinite : coarse_ceiling(threshold.bin);
-  window.first = 0;
-  window.end = count;
   window.need = need - threshold.above;
   window.population = threshold.population;
   return window;
@@ -77,7 +78,7 @@ __device__ QSA_PASS Contents contents_held(const Window& window, Scores& scores)
   scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
     QSA_UNROLL
     for (uint32_t e = 0; e < kVectorScores; ++e) {
-      if (window.holds(score[e]) && window.spans(first_index + e)) {
+      if (window.holds(score[e]) && scores.has(first_index + e)) {
         least = fminf(least, score[e]);
         greatest = fmaxf(greatest, score[e]);
         population += 1u;
@@ -93,6 +94,7 @@ __device__ QSA_PASS void draw_in(Team& team, Window& window, Scores& scores) {
   const Contents all = team.combine(contents_held(window, scores));
   window.lowest = from_ordered_bits(all.least);
   window.highest = from_ordered_bits(all.greatest);
+  window.population = all.population;
 }
 
 // What a thread holds of the zeros of a window on both sides of zero, and above them.
@@ -138,10 +140,11 @@ __device__ QSA_PASS void narrow_scores(Team& team, Window& window, Scores& score
   const uint32_t lowest = ordered_bits(window.lowest);
   const uint32_t highest = ordered_bits(window.highest);
   const uint32_t shift = bin_shift(highest - lowest);
-  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
+  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t) {
     QSA_UNROLL
     for (uint32_t e = 0; e < kVectorScores; ++e) {
-      if (window.holds(score[e]) && window.spans(first_index + e)) {
+      // As in the first pass, what the row does not have can only raise a population.
+      if (window.holds(score[e])) {
         atomicAdd(&team.shared.bins[(ordered_bits(score[e]) - lowest) >> shift], 1u);
       }
     }
@@ -156,131 +159,109 @@ __device__ QSA_PASS void narrow_scores(Team& team, Window& window, Scores& score
   window.population = threshold.population;
 }
 
-// Narrows a window of equal scores to one of 2,048 equal parts of its range of indices. Bins run against the
-// index, so that what stands before lies in the bins above.
-template <int kThreads, class Scores>
-__device__ QSA_PASS void narrow_indices(Window& window, Scores& scores, Workspace& shared) {
-  const uint32_t last = ~window.first;
-  const uint32_t least = ~(window.end - 1u);
-  const uint32_t shift = bin_shift(last - least);
-  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
-    QSA_UNROLL
-    for (uint32_t e = 0; e < kVectorScores; ++e) {
-      const uint32_t index = first_index + e;
-      if (score[e] == window.lowest && window.spans(index)) {
-        atomicAdd(&shared.bins[(~index - least) >> shift], 1u);
-      }
-    }
-  });
-  const Threshold threshold = find_threshold<kThreads>(shared, window.need);
-  const uint32_t lowest = least + (threshold.bin << shift);
-  const uint32_t highest = lowest + min(last - lowest, (1u << shift) - 1u);
-  window.first = ~highest;
-  window.end = ~lowest + 1u;
-  window.need -= threshold.above;
-  window.population = threshold.population;
-}
-
-// Tells at two operations a score that none of a vector lies in a window, or that one may.
-struct Sieve {
-  float middle;
-  float reach;
-
-  __device__ __forceinline__ explicit Sieve(const Window& window)
-      : middle(0.5f * window.lowest + 0.5f * window.highest) {
-    // Above half the width by more than what rounding takes from the middle and from a distance to it.
-    const float half = 0.5f * window.highest - 0.5f * window.lowest;
-    reach = half + (half * kRoom + (fabsf(middle) * kRoom + kLeastRoom));
-  }
-  __device__ __forceinline__ bool may_hold(const float (&score)[kVectorScores]) const {
-    float distance = fabsf(score[0] - middle);
-    QSA_UNROLL
-    for (uint32_t e = 1; e < kVectorScores; ++e) {
-      distance = fminf(distance, fabsf(score[e] - middle));
-    }
-    return distance <= reach;
-  }
-
- private:
-  static constexpr float kRoom = 9.5367431640625e-07f;  // 2^-20
-  static constexpr float kLeastRoom = 1.1754943508e-38f;
-};
-
-// Lists those elements of a vector that `inside` says, 4 bits of which the first is element 0's. A warp
-// claims the places of all its lanes at once. All its lanes call it.
-template <class Team>
-__device__ __forceinline__ void list_vector(Team& team, const float (&score)[kVectorScores],
-                                            uint32_t first_index, const bool (&inside)[kVectorScores]) {
-  const uint32_t lower_lanes = (1u << lane_index()) - 1u;
-  uint32_t before[kVectorScores];
-  uint32_t total = 0;
-  QSA_UNROLL
-  for (uint32_t e = 0; e < kVectorScores; ++e) {
-    const uint32_t lanes = __ballot_sync(kAllLanes, inside[e]);
-    before[e] = total + static_cast<uint32_t>(__popc(lanes & lower_lanes));
-    total += static_cast<uint32_t>(__popc(lanes));
-  }
-  uint32_t begin = 0;
-  if (lane_index() == 0) {
-    begin = atomicAdd(&team.shared.listed, total);
-  }
-  begin = __shfl_sync(kAllLanes, begin, 0);
-  QSA_UNROLL
-  for (uint32_t e = 0; e < kVectorScores; ++e) {
-    if (inside[e]) {
-      team.list(begin + before[e], score[e], first_index + e);
-    }
-  }
-}
-
 // Last pass: keeps what stands before the window and lists what lies inside, in any order.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& scores, Output& output) {
-  const Sieve sieve(window);
   scores.for_each_tile([&] {
     output.keep_above(scores, window.highest);
-    scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
-      // Few vectors get past this test, so what follows it may be long.
-      if (__any_sync(kAllLanes, sieve.may_hold(score))) {
-        bool inside[kVectorScores];
-        QSA_UNROLL
-        for (uint32_t e = 0; e < kVectorScores; ++e) {
-          inside[e] = window.holds(score[e]) && window.spans(first_index + e);
-        }
-        list_vector(team, score, first_index, inside);
+    float score = 0.0f;
+    uint32_t marks = scores.marks_within(window.lowest, window.highest, score);
+    // Few threads hold any, and fewer hold two.
+    QSA_ROLLED
+    for (bool is_greatest = true; marks != 0; is_greatest = false) {
+      const uint32_t mark = take_mark(marks);
+      const uint32_t index = scores.index_of_mark(mark);
+      if (!is_greatest) {
+        score = scores.score_of_mark(mark);
       }
-    });
-  });
-}
-
-// Keeps what stands before a window of equal scores by its index alone. [select.ties-ascending]
-template <class Scores, class Output>
-__device__ QSA_PASS void keep_preceding(const Window& window, Scores& scores, Output& output) {
-  scores.for_each_vector([&](const float (&score)[kVectorScores], uint32_t first_index) {
-    QSA_UNROLL
-    for (uint32_t e = 0; e < kVectorScores; ++e) {
-      if (score[e] == window.highest && first_index + e < window.first) {
-        output.keep(first_index + e);
+      if (scores.has(index)) {
+        team.list(atomicAdd(&team.shared.listed, 1u), score, index);
       }
     }
   });
 }
 
-// The elements of a window of equal scores: each CTA decides about its own.
+// Of the ties that a tile holds, those among the first: the order of a tile's elements is that of its
+// vectors, then threads.
+template <int kThreads, class Scores>
+struct TieRanking {
+  static constexpr uint32_t kWords = (Scores::kHeldVectors + 1) / 2;
+  static_assert(kWords <= kTieWords && kThreads * kVectorScores < 1 << 16,
+                "two counts a word, of all threads");
+  uint32_t marks;
+  uint32_t before[kWords];  // ties of the same vector in the threads below
+  uint32_t total[kWords];   // in all threads
+  uint32_t count;           // of the tile
+
+  // A barrier must follow before the workspace is used again.
+  __device__ __forceinline__ TieRanking(uint32_t held, Workspace& shared) : marks(held), count(0) {
+    constexpr uint32_t kWarps = kThreads / kWarpLanes;
+    const uint32_t lane = lane_index();
+    QSA_UNROLL
+    for (uint32_t w = 0; w < kWords; ++w) {
+      const uint32_t own = ties_of(2 * w) | ties_of(2 * w + 1) << 16;
+      uint32_t up_to_here = own;
+      QSA_UNROLL
+      for (uint32_t step = 1; step < kWarpLanes; step *= 2) {
+        const uint32_t lower = __shfl_up_sync(kAllLanes, up_to_here, step);
+        up_to_here += lane >= step ? lower : 0u;
+      }
+      before[w] = up_to_here - own;
+      if (lane == kWarpLanes - 1) {
+        shared.warp_ties[w][warp_index()] = up_to_here;
+      }
+    }
+    __syncthreads();  // every warp has told its ties
+    QSA_UNROLL
+    for (uint32_t w = 0; w < kWords; ++w) {
+      const uint32_t ties = lane < kWarps ? shared.warp_ties[w][lane] : 0u;
+      before[w] += __reduce_add_sync(kAllLanes, lane < warp_index() ? ties : 0u);
+      total[w] = __reduce_add_sync(kAllLanes, ties);
+      count += (total[w] & 0xffffu) + (total[w] >> 16);
+    }
+  }
+
+  // Marks of those that have fewer than `need` ties before them, given how many lie in lower tiles.
+  __device__ __forceinline__ uint32_t first_ones(uint32_t lower, uint32_t need) const {
+    uint32_t kept = 0;
+    QSA_UNROLL
+    for (uint32_t v = 0; v < Scores::kHeldVectors; ++v) {
+      uint32_t rank = lower + (before[v / 2] >> (16 * (v % 2)) & 0xffffu);
+      QSA_UNROLL
+      for (uint32_t e = 0; e < kVectorScores; ++e) {
+        const uint32_t mark = 1u << (kVectorScores * v + kVectorScores - 1u - e);
+        if ((marks & mark) != 0) {
+          kept |= rank < need ? mark : 0u;
+          ++rank;
+        }
+      }
+      lower += total[v / 2] >> (16 * (v % 2)) & 0xffffu;
+    }
+    return kept;
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t ties_of(uint32_t vector) const {
+    const uint32_t own = vector < Scores::kHeldVectors ? marks >> (kVectorScores * vector) & 0xfu : 0u;
+    return static_cast<uint32_t>(__popc(own));
+  }
+};
+
+// The elements of a window of equal scores: each CTA decides about its own. [select.ties-ascending]
 template <class Team, class Scores, class Output>
-__device__ QSA_PASS void keep_ties(Team& team, Window& window, Scores& scores, Output& output) {
-  team.take_own_share(window);
-  auto alone = team.alone();
-  while (window.population > kRankLimit) {
-    narrow_indices<Team::kTeamThreads>(window, scores, team.shared);
-    clear_bins<Team::kTeamThreads>(team.shared);
-    __syncthreads();  // the bins are zero before anything is counted
-  }
-  collect(alone, window, scores, output);
-  if (window.first > 0) {
-    keep_preceding(window, scores, output);
-  }
-  alone.keep_listed(window.need, output);
+__device__ QSA_PASS void keep_ties(Team& team, const Window& window, Scores& scores, Output& output) {
+  const bool downwards = scores.is_next_downwards();
+  uint32_t passed = 0;
+  scores.for_each_tile([&] {
+    output.keep_above(scores, window.highest);
+    float unused = 0.0f;
+    const uint32_t held = scores.marks_within(window.lowest, window.highest, unused) & scores.marks_in_row();
+    const TieRanking<Team::kTeamThreads, Scores> ties(held, team.shared);
+    passed += ties.count;
+    const uint32_t lower = downwards ? window.population - passed : passed - ties.count;
+    output.keep_marked(scores, ties.first_ones(lower, window.need));
+    __syncthreads();  // the counts of this tile are read before those of the next are written
+  });
 }
 
 // Keeps the `keep` first elements. Requires 1 <= keep <= the elements of the row, scores that no pass has
@@ -292,20 +273,30 @@ __device__ QSA_PASS void select_first(Team& team, Scores& scores, uint32_t keep,
   team.meet();
   output.finish_overlap();
   const Threshold threshold = team.find_threshold(keep);
-  Window window = window_of(threshold, keep, scores.count());
-  while (window.population > kRankLimit) {
+  Window window = window_of(threshold, keep);
+  bool is_tied = false;
+  while (is_rare(window.population > kRankLimit)) {
     if (window.lowest < 0.0f && window.highest > 0.0f) {
       take_side(team, window, scores);
     } else {
       draw_in(team, window, scores);
     }
-    if (window.lowest == window.highest) {
-      keep_ties(team, window, scores, output);
-      return;
+    is_tied = window.lowest == window.highest;
+    if (is_tied) {
+      team.take_own_share(window);
+      break;
     }
-    if (window.population > kRankLimit) {
-      narrow_scores(team, window, scores);
+    narrow_scores(team, window, scores);
+    // What the row does not have counts as the lowest score there is.
+    is_tied = window.lowest == window.highest && window.lowest > kLowestFinite;
+    if (is_tied) {
+      team.take_own_share_of_bin(window);
+      break;
     }
+  }
+  if (is_rare(is_tied)) {
+    keep_ties(team, window, scores, output);
+    return;
   }
   collect(team, window, scores, output);
   team.keep_listed(window.need, output);

@@ -18,98 +18,60 @@ __device__ __forceinline__ uint64_t key_of(float score, uint32_t index) {
 }
 __device__ __forceinline__ uint32_t index_of_key(uint64_t key) { return ~static_cast<uint32_t>(key); }
 
-// What kCtas CTAs listed, each from the front of its own list; kNoKey where nothing is listed.
-template <int kCtas>
-struct alignas(16) Lists {
-  uint64_t key[kCtas][kRankLimit];
+// What the CTAs of a row listed: every CTA has it whole, and each CTA's own elements follow those of the CTAs
+// below. kNoKey where nothing is listed.
+struct alignas(16) List {
+  uint64_t key[kRankLimit];
 };
 
 // A barrier must follow before anything is listed.
-template <int kThreads, int kCtas>
-__device__ QSA_PASS void clear_lists(Lists<kCtas>& lists) {
+template <int kThreads>
+__device__ QSA_PASS void clear_list(List& list) {
   static_assert(kNoKey == 0, "cleared as words");
-  uint4* const words = reinterpret_cast<uint4*>(&lists);
+  uint4* const words = reinterpret_cast<uint4*>(&list);
   QSA_UNROLL
-  for (uint32_t i = threadIdx.x; i < sizeof(lists) / sizeof(uint4); i += kThreads) {
+  for (uint32_t i = threadIdx.x; i < sizeof(list) / sizeof(uint4); i += kThreads) {
     words[i] = make_uint4(0, 0, 0, 0);
   }
 }
 
-// Ranks the elements of list `own` from place `first` on, one a warp and then kWarps further, kRounds of
-// them, against what kHeld lanes' worth of every list holds from place `base` on. All lanes call it.
-template <int kThreads, int kCtas, uint32_t kRounds, uint32_t kHeld>
-struct Ranking {
-  static constexpr uint32_t kWarps = kThreads / kWarpLanes;
-  static constexpr uint32_t kLanes = kWarpLanes / kCtas;  // lanes that share a list
-  static constexpr uint32_t kOthers = kHeld * kLanes;     // elements of a list looked at together
-  static_assert(kOthers <= kRankLimit && kRankLimit % kOthers == 0, "a list is whole turns");
-  uint64_t key[kRounds];
-  uint32_t rank[kRounds];
-
-  __device__ __forceinline__ Ranking(const uint64_t* own, uint32_t first) {
+// Calls keep(index) for those of the elements listed in places `first` to `end` that are among the `need`
+// first of the `listed` ones. A warp ranks as many of its own together as make 32 for the CTA, against 32
+// others at a time. All lanes call it.
+template <int kThreads, class Keep>
+__device__ QSA_PASS void rank_listed(const List& list, uint32_t first, uint32_t end, uint32_t listed,
+                                     uint32_t need, Keep keep) {
+  constexpr uint32_t kWarps = kThreads / kWarpLanes;
+  constexpr uint32_t kRounds = kWarpLanes / kWarps;
+  const uint32_t lane = lane_index();
+  QSA_ROLLED
+  for (uint32_t place = first + warp_index(); place < end; place += kRounds * kWarps) {
+    uint64_t key[kRounds];
+    uint32_t rank[kRounds];
     QSA_UNROLL
     for (uint32_t r = 0; r < kRounds; ++r) {
-      const uint32_t place = first + r * kWarps;
-      key[r] = place < kRankLimit ? own[place] : kNoKey;
+      key[r] = place + r * kWarps < end ? list.key[place + r * kWarps] : kNoKey;
       rank[r] = 0;
     }
-  }
-
-  // Counts what stands before. Returns whether all lists end among these.
-  __device__ __forceinline__ bool compare(const Lists<kCtas>& lists, uint32_t base) {
-    const uint32_t lane = lane_index();
-    uint64_t other[kHeld];
-    QSA_UNROLL
-    for (uint32_t i = 0; i < kHeld; ++i) {
-      other[i] = lists.key[lane / kLanes][base + i * kLanes + lane % kLanes];
-    }
-    QSA_UNROLL
-    for (uint32_t i = 0; i < kHeld; ++i) {
+    QSA_ROLLED
+    for (uint32_t base = 0; base < listed; base += kWarpLanes) {
+      const uint64_t other = list.key[base + lane];
       QSA_UNROLL
       for (uint32_t r = 0; r < kRounds; ++r) {
-        rank[r] += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other[i] > key[r])));
+        rank[r] += static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, other > key[r])));
       }
     }
-    // A list is full from the front, so where every list's last is none, nothing follows.
-    const bool is_last = lane % kLanes == kLanes - 1;
-    return __all_sync(kAllLanes, !is_last || other[kHeld - 1] == kNoKey);
-  }
-
-  // Lane r keeps the r-th.
-  template <class Keep>
-  __device__ __forceinline__ void keep_first(uint32_t need, Keep keep) const {
+    // Lane r keeps the r-th.
     uint64_t own_key = key[0];
     uint32_t own_rank = rank[0];
     QSA_UNROLL
     for (uint32_t r = 1; r < kRounds; ++r) {
-      own_key = lane_index() == r ? key[r] : own_key;
-      own_rank = lane_index() == r ? rank[r] : own_rank;
+      own_key = lane == r ? key[r] : own_key;
+      own_rank = lane == r ? rank[r] : own_rank;
     }
-    if (lane_index() < kRounds && own_key != kNoKey && own_rank < need) {
+    if (lane < kRounds && own_key != kNoKey && own_rank < need) {
       keep(index_of_key(own_key));
     }
-  }
-};
-
-// Calls keep(index) for those of the `listed` elements in list `own` that are among the `need` first of all
-// lists.
-template <int kThreads, int kCtas, class Keep>
-__device__ QSA_PASS void rank_listed(const Lists<kCtas>& lists, uint32_t own, uint32_t listed, uint32_t need,
-                                     Keep keep) {
-  // Elements a warp ranks together: as many as there are as a rule.
-  constexpr uint32_t kUsual = kCtas == 1 ? 32 : 16;
-  constexpr uint32_t kWarps = kThreads / kWarpLanes;
-  constexpr uint32_t kRounds = kUsual > kWarps ? kUsual / kWarps : 1;
-  using Usual = Ranking<kThreads, kCtas, kRounds, kCtas == 1 ? 1 : 4>;
-  QSA_ROLLED
-  for (uint32_t first = warp_index(); first < listed; first += kRounds * kWarps) {
-    Usual ranking(lists.key[own], first);
-    bool is_done = ranking.compare(lists, 0);
-    QSA_ROLLED
-    for (uint32_t base = Usual::kOthers; !is_done && base < kRankLimit; base += Usual::kOthers) {
-      is_done = ranking.compare(lists, base);
-    }
-    ranking.keep_first(need, keep);
   }
 }
 
@@ -118,7 +80,7 @@ template <int kThreads>
 struct LocalTeam {
   static constexpr int kTeamThreads = kThreads;
   Workspace& shared;
-  Lists<1>& lists;
+  List& elements;
 
   // Before anything is exchanged.
   __device__ __forceinline__ void meet() const {}
@@ -131,16 +93,17 @@ struct LocalTeam {
     return combine_threads<kThreads>(own, shared);
   }
   __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
-    lists.key[0][place] = key_of(score, index);
+    elements.key[place] = key_of(score, index);
   }
   // Keeps the `need` first of the elements listed.
   template <class Output>
   __device__ QSA_PASS void keep_listed(uint32_t need, Output& output) {
     __syncthreads();  // the list is complete before any of it is ranked
-    rank_listed<kThreads>(lists, 0, shared.listed, need, [&](uint32_t index) { output.keep(index); });
+    const uint32_t listed = shared.listed;
+    rank_listed<kThreads>(elements, 0, listed, listed, need, [&](uint32_t index) { output.keep(index); });
   }
-  __device__ __forceinline__ LocalTeam alone() { return *this; }
-  __device__ __forceinline__ void take_own_share(Window&) {}
+  __device__ __forceinline__ void take_own_share(Window&) const {}
+  __device__ __forceinline__ void take_own_share_of_bin(Window&) const {}
 };
 
 }  // namespace select

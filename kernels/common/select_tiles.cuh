@@ -53,6 +53,9 @@ class ScoreTiles {
         loaded_(kNone) {}
 
   __device__ __forceinline__ uint32_t count() const { return count_; }
+  __device__ __forceinline__ bool is_aligned() const { return lead_ == 0; }
+  __device__ __forceinline__ bool has(uint32_t index) const { return index < count_; }
+  static constexpr uint32_t kHeldVectors = static_cast<uint32_t>(kVectors);
 
   // Calls visit(score[4], index of score[0]) for every vector of the row. Indices are modulo 2^32: an element
   // belongs to the row if and only if its index is below count().
@@ -65,8 +68,7 @@ class ScoreTiles {
   template <class Visit>
   __device__ __forceinline__ void for_each_tile(Visit visit) {
     const uint32_t tiles = (vectors_ + kTileVectors - 1) / kTileVectors;
-    // The pass before ended on a tile that is still held, so passes run back and forth.
-    const bool downwards = loaded_ + 1u == tiles;
+    const bool downwards = is_next_downwards();
     QSA_ROLLED
     for (uint32_t turn = 0; turn < tiles; ++turn) {
       const uint32_t tile = downwards ? tiles - 1u - turn : turn;
@@ -75,6 +77,12 @@ class ScoreTiles {
       }
       visit();
     }
+  }
+
+  // Whether the next pass visits the last tile first: the pass before ended on it and it is still held, so
+  // passes run back and forth.
+  __device__ __forceinline__ bool is_next_downwards() const {
+    return loaded_ + 1u == (vectors_ + kTileVectors - 1) / kTileVectors;
   }
 
   // The index of a score of the tile held, from its place in the marks of marks_above().
@@ -87,6 +95,13 @@ class ScoreTiles {
   // Whether a vector lies in the row as a whole, given the index of its first element.
   __device__ __forceinline__ bool is_whole(uint32_t first_index) const {
     return first_index < count_ && count_ - first_index >= kVectorScores;
+  }
+
+  // Marks of the scores held that the row has, as marks_above() places them.
+  __device__ __forceinline__ uint32_t marks_in_row() const {
+    const bool is_inside =
+        lead_ == 0 && kVectorScores * kTileVectors <= count_ - kVectorScores * kTileVectors * loaded_;
+    return is_inside ? 0xffffffffu : marks_before(count_) & ~marks_before(0);
   }
 
   // Marks of the scores held whose index is below `end`, as marks_above() places them.
@@ -116,6 +131,24 @@ class ScoreTiles {
           four = __funnelshift_l(__float_as_uint(__fsub_rn(bar, held_[v][e])), four, 1);
         }
         marks |= four << (static_cast<uint32_t>(v) * kVectorScores);
+      }
+    }
+    return marks;
+  }
+
+  // Marks of the scores held from `lowest` to `highest`, as marks_above() places them, whether the row has
+  // them or not. `greatest_mark` becomes the score of the greatest mark, the one that take_mark() takes
+  // first.
+  __device__ __forceinline__ uint32_t marks_within(float lowest, float highest, float& greatest_mark) const {
+    uint32_t marks = 0;
+    QSA_UNROLL
+    for (uint32_t v = 0; v < static_cast<uint32_t>(kVectors); ++v) {
+      QSA_UNROLL
+      for (uint32_t e = kVectorScores; e-- > 0;) {
+        if (held_[v][e] >= lowest && held_[v][e] <= highest) {
+          marks |= 1u << (kVectorScores * v + kVectorScores - 1u - e);
+          greatest_mark = held_[v][e];
+        }
       }
     }
     return marks;

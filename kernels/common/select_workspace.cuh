@@ -42,6 +42,7 @@ struct Threshold {
   uint32_t bin;
   uint32_t above;       // elements in higher bins
   uint32_t population;  // elements in this bin
+  uint32_t before;      // of these, in the CTAs below
 };
 
 // What was found in a window: the scores as ordered_bits(), how many elements, and how many others are above.
@@ -52,26 +53,26 @@ struct alignas(16) Contents {
   uint32_t population;
 };
 
+// Ties that a warp holds are counted by vector, two counts a word.
+constexpr uint32_t kTieWords = 4;
+
 // Shared memory of one CTA. The bins are zero when a counting pass begins.
 struct alignas(16) Workspace {
   uint32_t bins[kBins];
   uint32_t warp_total[kMostWarps];
   Contents warp_contents[kMostWarps];
+  uint32_t warp_ties[kTieWords][kMostWarps];
   Threshold threshold;
   uint32_t listed;
 };
 
-// Where the last kept element is known to lie: a range of scores, both ends included, and a range of indices
-// that is narrower than the CTA's part of the row only when `lowest` equals `highest`.
+// Where the last kept element is known to lie: a range of scores, both ends included.
 struct Window {
   float lowest;
   float highest;
-  uint32_t first;
-  uint32_t end;
   uint32_t need;        // how many of the elements inside are kept
   uint32_t population;  // how many elements are inside, or more
 
-  __device__ __forceinline__ bool spans(uint32_t index) const { return index - first < end - first; }
   __device__ __forceinline__ bool holds(float score) const { return score >= lowest && score <= highest; }
 };
 
@@ -217,11 +218,11 @@ __device__ QSA_PASS Threshold find_threshold(Workspace& shared, uint32_t need) {
   uint32_t above = sum_above<kThreads>(total, shared);
   if (above < need && need <= above + total) {
     // From the highest bin down; the last bin to begin with fewer than `need` elements above it is the one.
-    Threshold found{0, 0, 0};
+    Threshold found{0, 0, 0, 0};
     QSA_UNROLL
     for (uint32_t i = kOwn; i-- > 0;) {
       if (above < need) {
-        found = Threshold{lowest + i, above, own[i]};
+        found = Threshold{lowest + i, above, own[i], 0};
       }
       above += own[i];
     }

@@ -19,7 +19,7 @@
 // Launch     a CTA a row, of the selection engine that qsa_select uses. The shape follows `pools`, the time
 // of a
 //            row its own visible pools.
-// Scratch    static shared memory: 13.4 KiB.
+// Scratch    static shared memory: 14.2 KiB, in a cluster of eight 16.4.
 
 #include "common/portability.cuh"
 #include "common/select_ascending.cuh"
@@ -34,7 +34,7 @@ namespace dsa {
 namespace {
 
 constexpr int kMostSharedBytes = 32 * 1024;  // what an engine may count on
-static_assert(sizeof(select::Workspace) + sizeof(select::Lists<8>) + sizeof(select::Exchange<8>) +
+static_assert(sizeof(select::Workspace) + sizeof(select::List) + sizeof(select::Exchange<8>) +
                       sizeof(select::KeptList) <=
                   kMostSharedBytes,
               "the search and its lists fit");
@@ -115,24 +115,23 @@ __device__ __forceinline__ void write_kept(const select::KeptList& kept, const P
 // The `keep` first of a row's scores, in the engine's order, as ascending indices.
 template <int kThreads, int kVectors, int kCtas>
 __device__ QSA_PASS void write_first(const float* row_scores, const Part& part, uint32_t keep, bool is_alone,
-                                     select::Workspace& workspace, select::Lists<kCtas>& lists,
+                                     select::Workspace& workspace, select::List& list,
                                      select::Exchange<kCtas>& exchange, select::KeptList& kept,
                                      int32_t* row_pools) {
   ScoreTiles<kThreads, kVectors> scores(row_scores + part.first, part.count);
   select::ListOutput output{kept};
-  uint32_t before = 0;
   if (is_alone) {
-    select::LocalTeam<kThreads> team{workspace, reinterpret_cast<select::Lists<1>&>(lists)};
+    select::LocalTeam<kThreads> team{workspace, list};
     select::select_first(team, scores, keep, output);
+    select::sort_ascending<kThreads>(kept, part.count, workspace);
+    write_kept<kThreads>(kept, part, 0, row_pools);
   } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{workspace, lists, exchange, part.rank, part.first, part.count};
+    select::ClusterTeam<kThreads, kCtas> team{workspace, list, exchange, part.rank, part.first, part.count};
     select::select_first(team, scores, keep, output);
     __syncthreads();  // everything is kept before it is counted
-    before = team.kept_before(kept.kept);
-  }
-  if (part.count > 0) {
+    team.tell_kept(kept.kept);
     select::sort_ascending<kThreads>(kept, part.count, workspace);
-    write_kept<kThreads>(kept, part, before, row_pools);
+    write_kept<kThreads>(kept, part, team.kept_before(), row_pools);
   }
 }
 
@@ -140,7 +139,7 @@ template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     topk_kernel(TopkArguments arguments) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   QSA_SHARED(select::KeptList, kept, 1);
   const int64_t row = blockIdx.x / kCtas;
@@ -152,12 +151,13 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
       kCtas == 1 || keep == visible || visible <= static_cast<int32_t>(arguments.part_pools);
   // The lists of a CTA may be read by the others once all are clear.
   select::prepare<kThreads>(*workspace);
-  select::clear_lists<kThreads>(*lists);
+  select::clear_list<kThreads>(*list);
   select::prepare_list(*kept);
-  if constexpr (kCtas > 1) {
-    cluster_arrive();
-  }
+  select::prepare_exchange(*exchange);
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  if constexpr (kCtas > 1) {
+    cluster_arrive_relaxed();
+  }
   if (is_alone) {
     if constexpr (kCtas > 1) {
       cluster_wait();
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   write_first<kThreads, kVectors, kCtas>(row_scores, part, static_cast<uint32_t>(keep), is_alone, *workspace,
-                                         *lists, *exchange, *kept, row_pools);
+                                         *list, *exchange, *kept, row_pools);
 }
 
 // Spreads every row over kCtas CTAs; their parts begin on 16-byte boundaries of the row.
@@ -222,11 +222,11 @@ int32_t launch(const TopkArguments& arguments, void* stream) {
     }
     return pools <= 65536 ? spread<512, 4, 8>(arguments, stream) : spread<1024, 8, 8>(arguments, stream);
   }
+  if (has_clusters && 2 * rows <= multiprocessor_count()) {
+    return pools <= 16384 ? spread<512, 4, 2>(arguments, stream) : spread<1024, 8, 2>(arguments, stream);
+  }
   if (pools <= 16384) {
     return spread<512, 8, 1>(arguments, stream);
-  }
-  if (has_clusters && 2 * rows <= multiprocessor_count()) {
-    return spread<1024, 8, 2>(arguments, stream);
   }
   return spread<1024, 8, 1>(arguments, stream);
 #endif

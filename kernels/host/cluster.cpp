@@ -70,4 +70,27 @@ void* map_shared_rank(CallSite site, const void* address, uint32_t rank) {
   return arena.base(rank) + (value - reinterpret_cast<uintptr_t>(current->cta->arena));
 }
 
+void mail_open(MailCounts* box, uint32_t senders) { *box = MailCounts{senders, 0, 0, 0}; }
+
+void mail_expect(CallSite site, MailCounts* box, uint32_t rank, uint32_t bytes) {
+  MailCounts& there = *static_cast<MailCounts*>(map_shared_rank(site, box, rank));
+  there.announced += 1;
+  there.expected += bytes;
+}
+
+void mail_came(CallSite site, MailCounts* box, uint32_t rank, uint32_t bytes) {
+  static_cast<MailCounts*>(map_shared_rank(site, box, rank))->came += bytes;
+}
+
+// Counted over all rounds: no CTA begins the next one before all have passed a barrier since this one.
+void mail_wait(CallSite site, const MailCounts* box, uint32_t parity) {
+  const uint32_t rounds = box->senders == 0 ? 0 : box->announced / box->senders;
+  if (rounds == 0 || box->announced % box->senders != 0 || (rounds - 1) % 2 != parity) {
+    trap(site, "a mailbox is waited for in a round that its senders did not announce");
+  }
+  if (box->came != box->expected) {
+    trap(site, format("a mailbox got %u bytes where %u were announced", box->came, box->expected).c_str());
+  }
+}
+
 }  // namespace qsa::host

@@ -25,7 +25,8 @@ __device__ __forceinline__ uint32_t leading_ones(int32_t ones) {
   return ones >= 4 ? kFourOnes : kFourOnes >> (8 * (4 - ones));
 }
 
-template <int kThreads>
+// kWritesVectors: a row of many scores a thread is written once instead, after the threshold is known.
+template <int kThreads, bool kWritesVectors = false>
 class MaskRow {
  public:
   __device__ __forceinline__ MaskRow(uint8_t* row, int32_t tokens)
@@ -34,7 +35,19 @@ class MaskRow {
         lead_(min(tokens, static_cast<int32_t>(-reinterpret_cast<uintptr_t>(row) % kChunk))),
         chunk_(reinterpret_cast<uint4*>(row + lead_)),
         chunks_((tokens - lead_) / kChunk),
-        next_(static_cast<int32_t>(threadIdx.x)) {}
+        next_(static_cast<int32_t>(threadIdx.x)),
+        vectors_(0) {}
+
+  // With kWritesVectors, before the engine sees `scores`, those of this row: where every vector of them is a
+  // chunk, keep_above() alone writes these, zeros and ones together, and must be called for every tile.
+  template <class Scores>
+  __device__ __forceinline__ void follow(const Scores& scores) {
+    const int32_t vectors = static_cast<int32_t>((scores.count() + kVectorScores - 1) / kVectorScores);
+    if (kWritesVectors && lead_ == 0 && scores.is_aligned() && vectors <= chunks_) {
+      vectors_ = vectors;
+      next_ += (max(vectors - next_, 0) + kThreads - 1) / kThreads * kThreads;
+    }
+  }
 
   // What follows up to finish_overlap() is the engine's Output; an element is a block of four tokens.
   // Few blocks are kept one by one, so bytes, which serve every alignment, are as good as words.
@@ -48,8 +61,18 @@ class MaskRow {
 
   template <class Scores>
   __device__ __forceinline__ void keep_above(const Scores& scores, float bar) {
-    if (!has_whole_words()) {
-      keep_marked(scores.marks_above(bar), scores);
+    if (kWritesVectors && vectors_ > 0) {
+      scores.for_each_place([&](const float (&score)[kVectorScores], uint32_t first_index) {
+        const int32_t vector = static_cast<int32_t>(first_index / kVectorScores);
+        if (vector < vectors_) {
+          chunk_[vector] = make_uint4(score[0] > bar ? kFourOnes : 0u, score[1] > bar ? kFourOnes : 0u,
+                                      score[2] > bar ? kFourOnes : 0u, score[3] > bar ? kFourOnes : 0u);
+        }
+      });
+      return;
+    }
+    if (kWritesVectors || !has_whole_words()) {
+      keep_marked(scores, scores.marks_above(bar));
       return;
     }
     // A comparison and a store under its predicate for every score: no branch.
@@ -63,6 +86,14 @@ class MaskRow {
         }
       }
     });
+  }
+
+  template <class Scores>
+  __device__ __forceinline__ void keep_marked(const Scores& scores, uint32_t marks) {
+    QSA_ROLLED
+    while (marks != 0) {
+      keep(scores.index_of_mark(take_mark(marks)));
+    }
   }
 
   // Clears one more chunk. One SM stores about 33 bytes a clock, so 64 KB of zeros last longer than the
@@ -111,14 +142,6 @@ class MaskRow {
  private:
   static constexpr int32_t kChunk = 16;
 
-  template <class Scores>
-  __device__ __forceinline__ void keep_marked(uint32_t marks, const Scores& scores) {
-    QSA_ROLLED
-    while (marks != 0) {
-      set_bytes(static_cast<int32_t>(scores.index_of_mark(take_mark(marks))));
-    }
-  }
-
   // Whether the four bytes of every block are one aligned word.
   __device__ __forceinline__ bool has_whole_words() const {
     return reinterpret_cast<uintptr_t>(row_) % sizeof(uint32_t) == 0;
@@ -159,10 +182,11 @@ class MaskRow {
 
   uint8_t* row_;
   int32_t tokens_;
-  int32_t lead_;    // bytes before the first 16-byte boundary
-  uint4* chunk_;    // the first whole chunk
-  int32_t chunks_;  // whole chunks of 16 bytes from there on
-  int32_t next_;    // the next chunk of this thread's to clear
+  int32_t lead_;     // bytes before the first 16-byte boundary
+  uint4* chunk_;     // the first whole chunk
+  int32_t chunks_;   // whole chunks of 16 bytes from there on
+  int32_t next_;     // the next chunk of this thread's to clear
+  int32_t vectors_;  // chunks that keep_above() writes
 };
 
 }  // namespace qsa

@@ -36,7 +36,8 @@
 //            own position, apart from the zeros that `tokens` asks for      [select.capacity-and-length]
 //            A row may be longer than a CTA's registers hold                [select.long-rows]
 //            A row of at most budget / 4 blocks is written without a search [select.all-kept]
-// Scratch    static shared memory only: 9.7 KiB a CTA and with ids 13.7, in a cluster of eight 18.8 and 22.8.
+// Scratch    static shared memory only: 10.2 KiB a CTA and with ids 14.2, in a cluster of eight 12.3 and
+//            16.4.
 // Not for    more than one sequence a call.
 
 #include "common/portability.cuh"
@@ -55,7 +56,7 @@ namespace {
 template <int kCtas>
 __device__ __forceinline__ void arrive_ready() {
   if constexpr (kCtas > 1) {
-    cluster_arrive();
+    cluster_arrive_relaxed();
   }
 }
 template <int kCtas>
@@ -65,33 +66,50 @@ __device__ __forceinline__ void wait_ready() {
   }
 }
 
+// Whether a mask is written once, after the threshold is known, instead of zeros first: stores of many scores
+// a thread would hold up its loads. (16384 x 1 on one CTA: 5.2 us instead of 5.5.)
+#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
+template <int kVectors, int kCtas>
+constexpr bool kWritesOnce = kCtas > 1;  // of the two shapes there, one for each
+#else
+template <int kVectors, int kCtas>
+constexpr bool kWritesOnce = kVectors > 2;
+#endif
+
 template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   const int64_t row = blockIdx.x / kCtas;
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
-  MaskRow<kThreads> output(mask + row * inputs.tokens + part.first_token, part.tokens);
-  if (!is_live) {
+  const float* const scores_of_part = in_register(inputs.scores + row * inputs.score_cols + part.first_block);
+  MaskRow<kThreads, kWritesOnce<kVectors, kCtas>> output(mask + row * inputs.tokens + part.first_token,
+                                                         part.tokens);
+  if (is_rare(!is_live)) {
     output.write(0);
     return;
   }
   // What needs no position fills the wait for it.
+  if (kCtas > 1 && threadIdx.x == 0) {
+    touch(scores_of_part);
+  }
   select::prepare<kThreads>(*workspace);
-  select::clear_lists<kThreads>(*lists);
-  arrive_ready<kCtas>();
+  select::clear_list<kThreads>(*list);
+  select::prepare_exchange(*exchange);
   output.clear_ends();
-  output.overlap();
+  if (!kWritesOnce<kVectors, kCtas>) {
+    output.overlap();
+  }
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
   const uint32_t blocks = blocks_in_part(plan, part, inputs);
-  if (is_all_kept(plan, inputs)) {
+  if (is_rare(is_all_kept(plan, inputs))) {
     wait_ready<kCtas>();
     trap_if_not_finite<kThreads>(scores_of_part, blocks,
                                  [&] { output.write(plan.kept_tokens - part.first_token); });
@@ -101,15 +119,17 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
-      select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
+      output.follow(scores);
+      select::LocalTeam<kThreads> team{*workspace, *list};
       select::select_first(team, scores, plan.keep, output);
     } else {
       // A tail here begins this part: its zeros were written before the barrier above.
       output.finish_overlap();
     }
   } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
-                                              part.rank,  part.first_block, blocks};
+    output.follow(scores);
+    select::ClusterTeam<kThreads, kCtas> team{*workspace,       *list, *exchange, part.rank,
+                                              part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
   }
   // The engine's barriers stand between the zeros and these ones.
@@ -156,7 +176,7 @@ template <int kThreads, int kVectors, int kCtas>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
   QSA_SHARED(select::Workspace, workspace, 1);
-  QSA_SHARED(select::Lists<kCtas>, lists, 1);
+  QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
   QSA_SHARED(select::KeptList, kept, 1);
   const int64_t row = blockIdx.x / kCtas;
@@ -173,10 +193,11 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     return;
   }
   select::prepare<kThreads>(*workspace);
-  select::clear_lists<kThreads>(*lists);
+  select::clear_list<kThreads>(*list);
   select::prepare_list(*kept);
-  arrive_ready<kCtas>();
+  select::prepare_exchange(*exchange);
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
+  arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   // One CTA writes a list that needs no search, wherever the row's blocks lie.
@@ -201,20 +222,19 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const uint32_t blocks = blocks_in_part(plan, part, inputs);
   ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
   select::ListOutput output{*kept};
-  uint32_t before = 0;
   if (is_alone) {
-    select::LocalTeam<kThreads> team{*workspace, list_of_one(*lists)};
+    select::LocalTeam<kThreads> team{*workspace, *list};
     select::select_first(team, scores, plan.keep, output);
+    select::sort_ascending<kThreads>(*kept, blocks, *workspace);
+    write_kept<kThreads>(row_ids, *kept, 0, part.first_block);
   } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{*workspace, *lists,           *exchange,
-                                              part.rank,  part.first_block, blocks};
+    select::ClusterTeam<kThreads, kCtas> team{*workspace,       *list, *exchange, part.rank,
+                                              part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
     __syncthreads();  // everything is kept before it is counted
-    before = team.kept_before(kept->kept);
-  }
-  if (blocks > 0) {
+    team.tell_kept(kept->kept);
     select::sort_ascending<kThreads>(*kept, blocks, *workspace);
-    write_kept<kThreads>(row_ids, *kept, before, part.first_block);
+    write_kept<kThreads>(row_ids, *kept, team.kept_before(), part.first_block);
   }
 }
 
@@ -226,6 +246,10 @@ __global__ void __launch_bounds__(kShortThreads)
   const int64_t row = blockIdx.x;
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
+  const float* const scores = inputs.scores + row * inputs.score_cols;
+  if (is_live && threadIdx.x == 0) {
+    touch(scores);
+  }
   MaskRow<kShortThreads> output(mask + row * inputs.tokens, inputs.tokens);
   if (!is_live) {
     output.write(0);
@@ -233,8 +257,7 @@ __global__ void __launch_bounds__(kShortThreads)
   }
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  trap_if_not_finite<kShortThreads>(inputs.scores + row * inputs.score_cols, plan.blocks,
-                                    [&] { output.write(plan.kept_tokens); });
+  trap_if_not_finite<kShortThreads>(scores, plan.blocks, [&] { output.write(plan.kept_tokens); });
 }
 
 __global__ void __launch_bounds__(kShortThreads)
@@ -331,33 +354,38 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
   const bool has_clusters = compute_capability() >= 90;
   // What follows was measured on one H200, in us, warm, with the mask written: blocks x rows, then threads,
   // vectors, CTAs.
-  // 513 x 1: 256,1,1 2.18; 512,1,1 2.43.
+  // 513 x 1: 256,1,1 2.2; 512,1,1 2.4.
   if (most_blocks <= 1024) {
     return spread<256, 1, 1>(launch, inputs, stream);
   }
-  // 2048 x 1: 512,1,1 2.50; 256,8,1 3.26.
+  // 2048 x 1: 512,1,1 2.3; 256,8,1 3.3.
   if (most_blocks <= 2048) {
     return spread<512, 1, 1>(launch, inputs, stream);
   }
   if (has_clusters && 8 * rows <= multiprocessor_count()) {
-    // 16384 x 1: 512,1,8 4.16; 512,2,4 4.45; 1024,4,1 4.98. 16384 x 8: 4.40; 4.51; 5.39.
+    // 16384 x 1: 512,1,8 3.4; 1024,4,1 5.3. 16384 x 8: 512,1,8 3.5.
     if (most_blocks <= 16384) {
       return spread<512, 1, 8>(launch, inputs, stream);
     }
-    // 65536 x 1: 512,4,8 5.57; 1024,2,8 5.71; 512,2,16 5.86. Eight CTAs are what every device with clusters
-    // can launch.
+    // 65536 x 1: 512,4,8 4.5; 1024,2,8 4.9; 512,2,16 4.4. Eight CTAs are what every device with clusters can
+    // launch.
     if (most_blocks <= 65536) {
       return spread<512, 4, 8>(launch, inputs, stream);
     }
     return spread<1024, 8, 8>(launch, inputs, stream);
   }
-  // 16384 x 64: 512,8,1 5.73; 1024,4,1 5.60; 512,4,2 5.97. 16384 x 2048: 78.2; 88.2.
+  if (has_clusters && 2 * rows <= multiprocessor_count()) {
+    // 16384 x 64: 512,4,2 5.0; 1024,2,2 5.4; 1024,4,1 5.3; 512,8,1 5.4.
+    if (most_blocks <= 16384) {
+      return spread<512, 4, 2>(launch, inputs, stream);
+    }
+    // 65536 x 64: 11.1.
+    return spread<1024, 8, 2>(launch, inputs, stream);
+  }
+  // 16384 x 2048: 512,8,1 72; 1024,4,1 87; 256,8,2 74. CTAs that stay and copy their next row while they
+  // search this one: 94.
   if (most_blocks <= 16384) {
     return spread<512, 8, 1>(launch, inputs, stream);
-  }
-  // 65536 x 64: 11.4.
-  if (has_clusters && 2 * rows <= multiprocessor_count()) {
-    return spread<1024, 8, 2>(launch, inputs, stream);
   }
   return spread<1024, 8, 1>(launch, inputs, stream);
 #endif

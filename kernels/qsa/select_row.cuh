@@ -124,10 +124,4 @@ __device__ __forceinline__ bool is_held_by_one(const RowPlan& plan, const Select
   return kCtas == 1 || plan.blocks <= inputs.part_blocks;
 }
 
-// The first list, of a CTA that needs no other.
-template <int kCtas>
-__device__ __forceinline__ select::Lists<1>& list_of_one(select::Lists<kCtas>& lists) {
-  return reinterpret_cast<select::Lists<1>&>(lists.key[0]);
-}
-
 }  // namespace qsa

@@ -43,6 +43,7 @@ def _clusters() -> Iterator[Case]:
         "ramp-up",
         "ramp-down",
         "extremes",
+        "three-values",
     ):
         orders = FEW_SCHEDULES if name in ("relu4", "quantised", "low-byte") else ONE_SCHEDULE
         for budget in (64, BUDGET):
@@ -54,7 +55,7 @@ def _clusters() -> Iterator[Case]:
                 budget=budget,
                 schedules=orders if budget == BUDGET else ONE_SCHEDULE,
             )
-    for name in ("relu4", "equal"):
+    for name in ("relu4", "equal", "three-values"):
         yield single_row(
             "cluster-checked", name, _CAPACITY, ("memory", *clauses), schedules=FEW_SCHEDULES
         )
@@ -132,6 +133,14 @@ def _rows_read_again() -> Iterator[Case]:
             schedules=ONE_SCHEDULE,
             compute_capability=80,
         )
+    yield single_row(
+        "portable-checked",
+        "equal",
+        1300,
+        ("memory", *clauses),
+        schedules=FEW_SCHEDULES,
+        compute_capability=80,
+    )
     # Vectors of scores and chunks of the mask on the same boundaries, and on others.
     yield ragged_rows(
         "on-other-boundaries",
