@@ -171,12 +171,14 @@ __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& score
     for (bool is_greatest = true; marks != 0; is_greatest = false) {
       const uint32_t mark = take_mark(marks);
       const uint32_t index = scores.index_of_mark(mark);
+      // Before its score is read: what the row does not have may be no memory either.
+      if (!scores.has(index)) {
+        continue;
+      }
       if (!is_greatest) {
         score = scores.score_of_mark(mark);
       }
-      if (scores.has(index)) {
-        team.list(atomicAdd(&team.shared.listed, 1u), score, index);
-      }
+      team.list(atomicAdd(&team.shared.listed, 1u), score, index);
     }
   });
 }
