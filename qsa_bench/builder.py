@@ -175,7 +175,7 @@ class Builder:
         )
         if code is None:
             return failed
-        code_digest = _digest([code.read_bytes()])
+        code_digest = build_cache.code_digest(code)
         runtime, runtime_log = self._runtime(chain, mode, sources, version)
         if runtime is None:
             raise EnvironmentMissingError(

@@ -1,8 +1,8 @@
 """Automatic mutants one by one: built, told apart by their machine code, run as far as it takes.
 
 A mutant whose object code is the production kernel's is equivalent, and mutants with the same code
-run once. The plain build runs every case; the access checker's build, which costs most of a
-mutant, is made only where a plain run saw nothing or an order of accesses was broken.
+run once. The plain build runs every case; the access checker is asked only where a plain run saw
+nothing or an order of accesses was broken.
 """
 
 from __future__ import annotations

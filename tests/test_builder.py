@@ -161,6 +161,30 @@ def test_a_mode_and_a_define_are_other_builds(builder: Builder, master: Tree, ra
     assert "-DAXIS=2" in builds[3].flags
 
 
+def test_both_modes_link_one_object(
+    builder: Builder, tree: Tree, rank: Kernel, compilers: Compilers
+) -> None:
+    tree.edit(RANK, "? 1 : 0", "? 400 : 0")
+    plain = builder.build(rank, "host", root=tree.root)
+    checked = builder.build(rank, "host", root=tree.root, mode="checked")
+    assert len([command for command in compilers.commands if RANK in command]) == 1
+    assert plain.code_digest == checked.code_digest
+    assert plain.library != checked.library
+
+
+def test_lines_that_only_move_are_the_same_code(
+    builder: Builder, master: Tree, tree: Tree, rank: Kernel
+) -> None:
+    first = builder.build(rank, "host", root=master.root)
+    # Behind everything that knows its own line: a collective, a launch.
+    tree.edit(RANK, "int32_t below = 0;", "int32_t below =\n      0;")
+    moved = builder.build(rank, "host", root=tree.root)
+    assert first.library is not None
+    assert moved.library is not None
+    assert Path(first.library).read_bytes() != Path(moved.library).read_bytes()
+    assert moved.code_digest == first.code_digest
+
+
 def test_a_source_that_does_not_compile_is_a_build_with_its_log(
     builder: Builder, tree: Tree, rank: Kernel
 ) -> None:

@@ -8,7 +8,6 @@
 
 namespace qsa::host {
 
-#if QSA_HOST_CHECKED
 // Out of line, where no instrumentation takes them for plain accesses. The load is checked as an atomic
 // update.
 #pragma GCC visibility push(hidden)
@@ -19,22 +18,6 @@ void atomic_store(uint64_t* address, uint64_t value);
 uint32_t atomic_swap(uint32_t* address, uint32_t value);
 uint64_t atomic_swap(uint64_t* address, uint64_t value);
 #pragma GCC visibility pop
-#else
-template <class Word>
-QSA_HOST_INLINE Word atomic_load(const Word* address) {
-  return *address;
-}
-template <class Word>
-QSA_HOST_INLINE void atomic_store(Word* address, Word value) {
-  *address = value;
-}
-template <class Word>
-QSA_HOST_INLINE Word atomic_swap(Word* address, Word value) {
-  const Word old = *address;
-  *address = value;
-  return old;
-}
-#endif
 
 template <int kBytes>
 struct WordOf;

@@ -19,10 +19,9 @@ QSA_HOST_HOOK void __sanitizer_cov_trace_pc() {
   if (--fuel_left < 0 && current != nullptr) out_of_fuel(library_offset(QSA_HOST_CALLER));
 }
 
-#if QSA_HOST_CHECKED
-
 namespace {
 
+#if QSA_HOST_CHECKED
 // Most accesses are to the thread's own stack, which is nobody else's business; they leave first. Code that
 // runs outside a launch (the C entry) is instrumented as well, and of no interest.
 inline bool ignored(uintptr_t address) { return address - current_stack < kStackBytes || current == nullptr; }
@@ -41,6 +40,16 @@ inline void aligned_hook(const void* pointer, uint64_t bytes, checker::Access ki
   if (address % bytes != 0) checker::report_misaligned(address, bytes, kind, checker::Origin{code, nullptr});
   checker::access(address, bytes, kind, checker::Origin{code, nullptr});
 }
+
+inline void index_hook(const char* file, uint32_t line, intptr_t index) {
+  if (current != nullptr) checker::report_index(index, CallSite{file, line, 0});
+}
+#else
+// A plain run looks at no access; the kernel's object is the same.
+inline void hook(const void*, uint64_t, checker::Access, const void*) {}
+inline void aligned_hook(const void*, uint64_t, checker::Access, const void*) {}
+inline void index_hook(const char*, uint32_t, intptr_t) {}
+#endif  // QSA_HOST_CHECKED
 
 }  // namespace
 
@@ -96,7 +105,7 @@ struct IndexedAt {
   uint32_t column;
 };
 QSA_HOST_HOOK void __ubsan_handle_out_of_bounds(const IndexedAt* at, intptr_t index) {
-  if (current != nullptr) checker::report_index(index, CallSite{at->file, at->line, 0});
+  index_hook(at->file, at->line, index);
 }
 
 QSA_HOST_HOOK void __tsan_init() {}
@@ -128,7 +137,5 @@ uint64_t atomic_swap(uint64_t* address, uint64_t value) {
   *address = value;
   return old;
 }
-
-#endif  // QSA_HOST_CHECKED
 
 }  // namespace qsa::host

@@ -21,7 +21,7 @@ float sinf(float) noexcept;
 float cosf(float) noexcept;
 float tanhf(float) noexcept;
 float fmodf(float, float) noexcept;
-#if QSA_HOST_CHECKED && !defined(QSA_HOST_RUNTIME)
+#if !defined(QSA_HOST_RUNTIME)
 // The compiler copies large structures by these too; renamed, they come to the checker.
 void* memcpy(void*, const void*, size_t) noexcept __asm__("qsa_host_memcpy");
 void* memmove(void*, const void*, size_t) noexcept __asm__("qsa_host_memmove");
