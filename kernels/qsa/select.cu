@@ -317,11 +317,13 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
   }
 #if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
   // Small CTAs, whose barriers cost little time, and every path of the table below: scores held or read
-  // again, and clusters.
+  // again, and clusters. The emulation's are of two warps, for it pays for every thread at every barrier.
+  constexpr int kThreads = QSA_HOST ? 64 : 128;
+  constexpr int kVectors = QSA_HOST ? 4 : 2;
   if (compute_capability() >= 90 && most_blocks > 1600 && inputs.row_count <= 2) {
-    return spread<128, 2, 4>(launch, inputs, stream);
+    return spread<kThreads, kVectors, 4>(launch, inputs, stream);
   }
-  return spread<128, 2, 1>(launch, inputs, stream);
+  return spread<kThreads, kVectors, 1>(launch, inputs, stream);
 #elif defined(QSA_SELECT_THREADS)
   return spread<QSA_SELECT_THREADS, QSA_SELECT_VECTORS, QSA_SELECT_CTAS>(launch, inputs, stream);
 #else
