@@ -166,7 +166,8 @@ class Workload:
         self._folder = Path(tempfile.mkdtemp(prefix="qsa-bench-"))
         self.children = Children(target, most=None if target == HOST else MOST_CONTEXTS)
         self._programs: dict[str, Program] = {}
-        self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
+        # What was said of each output, by case and digest: a campaign sees thousands of outputs.
+        self._findings: dict[str, dict[str, tuple[Finding, ...]]] = {}
         self._lock = threading.Lock()
         try:
             self._prepare()
@@ -241,7 +242,7 @@ class Workload:
             own = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
             own = own[: SCHEDULE_COUNTS[case.schedules]] if orders is None else tuple(orders)
             with self._lock:
-                known = tuple(digest for (name, digest) in self._findings if name == case.id)
+                known = tuple(self._findings.get(case.id, ()))
             jobs.append(
                 Job(
                     case.id,
@@ -278,6 +279,7 @@ class Workload:
         fuel: dict[tuple[str, str], int] = {}
         seconds: dict[tuple[str, str], float] = {}
         by_clock = False
+        build_digest = builds.digest
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
                 jobs = self.jobs(mode, given, chosen, judged=judged)
@@ -297,7 +299,7 @@ class Workload:
                     found = self._judge(mode, case, seen, Path(scratch), key) if judged else []
                     verdicts.extend(
                         Verdict(
-                            builds.digest,
+                            build_digest,
                             self.stage.name,
                             case.id,
                             case.family,
@@ -329,10 +331,10 @@ class Workload:
 
         def known(digest: str) -> Sequence[Finding] | None:
             with self._lock:
-                return self._findings.get((case.id, digest))
+                return self._findings.get(case.id, {}).get(digest)
 
         def judged(digest: str, findings: Sequence[Finding]) -> None:
             with self._lock:
-                self._findings[(case.id, digest)] = tuple(findings)
+                self._findings.setdefault(case.id, {})[digest] = tuple(findings)
 
         return judge.Memory(known, judged)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Case:
     counts_bits: bool = False
     writes: bool = True
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable and unique: stage/family/label."""
         return f"{self.stage}/{self.family}/{self.label}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,9 @@ _libc.mmap.argtypes = [
 ]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+# A fence is never longer than a page.
+_WHOLE_FENCE = bytes([_FENCE]) * _PAGE
 
 
 class _Options(ctypes.Structure):
@@ -62,21 +65,28 @@ class _Region:
     role: str
     mapping: int
     mapped: int
-    segments: tuple[tuple[int, memoryview], ...]
-    uninitialised: tuple[tuple[int, int], ...]
+    segments: tuple[tuple[int, bytes], ...]
+    # Start, bytes, whether a kernel may read it before it has written it, and name of each piece.
+    pieces: tuple[tuple[int, int, bool, bytes], ...]
     base: int = 0
 
-    @property
-    def inner(self) -> int:
-        return self.mapping + _PAGE
+    def __post_init__(self) -> None:
+        self.inner = self.mapping + _PAGE
+        self.inner_bytes = self.mapped - 2 * _PAGE
+        self.sparse = self.size > _SPARSE_BYTES
 
-    @property
-    def inner_bytes(self) -> int:
-        return self.mapped - 2 * _PAGE
 
-    @property
-    def sparse(self) -> bool:
-        return self.size > _SPARSE_BYTES
+def _pieces(
+    name: str, size: int, uninitialised: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int, bool, bytes]]:
+    """Cut a buffer at what no kernel may read, which is registered as if nothing initialised it."""
+    at = 0
+    for start, stop in (*uninitialised, (size, size)):
+        for begin, end, readable in ((at, start, True), (start, stop, False)):
+            if end > begin:
+                piece = name if begin == 0 else f"{name}+{begin}"
+                yield begin, end - begin, readable, piece.encode()
+        at = stop
 
 
 def _map(size: int) -> tuple[int, int]:
@@ -147,8 +157,14 @@ class HostDevice:
                 spec["role"],
                 mapping,
                 mapped,
-                tuple((offset, blob[slice(*spans[key])]) for offset, key in places),
-                tuple((start * width, stop * width) for start, stop in spec["uninitialised"]),
+                tuple((offset, bytes(blob[slice(*spans[key])])) for offset, key in places),
+                tuple(
+                    _pieces(
+                        spec["name"],
+                        elements * width,
+                        [(start * width, stop * width) for start, stop in spec["uninitialised"]],
+                    )
+                ),
             )
         return {name: region.inner for name, region in self._regions.items()}
 
@@ -178,7 +194,7 @@ class HostDevice:
             ctypes.memset(region.inner, _FENCE, region.inner_bytes)
             ctypes.memset(region.base, POISON, region.size)
         for offset, data in region.segments:
-            ctypes.memmove(region.base + offset, bytes(data), len(data))
+            ctypes.memmove(region.base + offset, data, len(data))
 
     def _register(self, region: _Region, library: ctypes.CDLL, first: bool) -> None:
         # After the first call of a pipeline its outputs are the next call's inputs: the runtime
@@ -186,20 +202,9 @@ class HostDevice:
         flags = _READ_ONLY if region.role == "in" else 0
         if region.role in ("in", "inout") or not first:
             flags |= _INITIALISED
-        # What no kernel may read is registered as pieces of their own that nothing initialised.
-        at = 0
-        for start, stop in (*region.uninitialised, (region.size, region.size)):
-            if start > at:
-                self._register_piece(library, region, at, start, flags)
-            if stop > start:
-                self._register_piece(library, region, start, stop, flags & ~_INITIALISED)
-            at = stop
-
-    def _register_piece(
-        self, library: ctypes.CDLL, region: _Region, start: int, stop: int, flags: int
-    ) -> None:
-        name = region.name if start == 0 else f"{region.name}+{start}"
-        library.qsa_host_register(region.base + start, stop - start, flags, name.encode())
+        for start, size, readable, name in region.pieces:
+            given = flags if readable else flags & ~_INITIALISED
+            library.qsa_host_register(region.base + start, size, given, name)
 
     def address(self, name: str) -> int:
         """Address of a buffer in the present run."""
@@ -244,6 +249,8 @@ def _has_runtime(library: ctypes.CDLL) -> bool:
 
 def _findings(library: ctypes.CDLL) -> list[dict[str, Any]]:
     needed = int(library.qsa_host_findings(None, 0))
+    if needed <= len("[]"):
+        return []
     text = ctypes.create_string_buffer(needed + 1)
     library.qsa_host_findings(text, needed + 1)
     found: list[dict[str, Any]] = json.loads(text.value.decode(errors="replace") or "[]")
@@ -253,23 +260,28 @@ def _findings(library: ctypes.CDLL) -> list[dict[str, Any]]:
 def _broken_fence(region: _Region) -> list[dict[str, Any]]:
     if region.sparse:
         return []
-    before = ctypes.string_at(region.inner, region.base - region.inner)
-    end = region.base + region.size
-    after = ctypes.string_at(end, region.inner + region.inner_bytes - end)
     hits: list[dict[str, Any]] = []
-    for side, fence in (("before", before), ("after", after)):
-        if fence.count(_FENCE) != len(fence):
-            place = next(i for i, byte in enumerate(fence) if byte != _FENCE)
-            offset = place - len(before) if side == "before" else region.size + place
-            hits.append({"buffer": region.name, "side": side, "byte": offset})
+    end = region.base + region.size
+    after = region.inner + region.inner_bytes - end
+    for side, start, size in (
+        ("before", region.inner, region.base - region.inner),
+        ("after", end, after),
+    ):
+        if _libc.memcmp(start, _WHOLE_FENCE, size) != 0:
+            place = _first_difference(start, _WHOLE_FENCE[:size])
+            hits.append({"buffer": region.name, "side": side, "byte": start + place - region.base})
     return hits
+
+
+def _first_difference(address: int, want: bytes) -> int:
+    now = ctypes.string_at(address, len(want))
+    return next(i for i, byte in enumerate(want) if byte != now[i])
 
 
 def _changed(region: _Region) -> list[dict[str, Any]]:
     for offset, data in region.segments:
-        now = ctypes.string_at(region.base + offset, len(data))
-        if now != data:
-            place = next(i for i, byte in enumerate(data) if byte != now[i])
+        if _libc.memcmp(region.base + offset, data, len(data)) != 0:
+            place = _first_difference(region.base + offset, data)
             return [{"buffer": region.name, "element": (offset + place) // region.width}]
     return []
 
@@ -277,8 +289,11 @@ def _changed(region: _Region) -> list[dict[str, Any]]:
 def _touched(region: _Region) -> bool:
     if region.segments or region.sparse:
         return bool(_changed(region))
-    content = ctypes.string_at(region.base, region.size)
-    return content.count(POISON) != len(content)
+    if region.size == 0:
+        return False
+    # Poison throughout: the first byte is, and every other is as the one before it.
+    first = ctypes.string_at(region.base, 1)[0]
+    return first != POISON or _libc.memcmp(region.base, region.base + 1, region.size - 1) != 0
 
 
 def open_device() -> HostDevice:
