@@ -21,13 +21,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from qsa_bench import build_cache
+from qsa_bench.compiling import execute, failure, require_scratch
 from qsa_bench.errors import EnvironmentMissingError
 from qsa_bench.model import Build, Kernel
 from qsa_bench.targets.toolchain import Toolchain, toolchain
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-# nvcc needs most; a g++ build takes under 2 s. A compiler that hangs is a failed build.
-_COMPILE_LIMIT_S = 600.0
 
 
 @lru_cache(maxsize=4096)
@@ -119,9 +118,13 @@ def compiler_version(program: str) -> tuple[str, str]:
 
 
 class Builder:
-    """Builds kernels into `cache`; safe to use from several threads and processes at once."""
+    """Builds kernels into `cache`; safe to use from several threads and processes at once.
+
+    EnvironmentMissingError where there is no room for scratch files.
+    """
 
     def __init__(self, cache_root: Path) -> None:
+        require_scratch()
         self._objects = cache_root / "objects"
         self._libraries = cache_root / "libraries"
         self._locks: dict[str, threading.Lock] = {}
@@ -236,9 +239,9 @@ class Builder:
                     *extra,
                     *chain.relocation_flags(sources.root),
                 ]
-                done = _execute(command, sources.root)
-                if failure := _failure(done, command, made):
-                    return None, failure
+                done = execute(command, sources.root)
+                if fault := failure(done, command, made):
+                    return None, fault
                 build_cache.keep(made, target)
         return target, done.stderr.strip()
 
@@ -266,9 +269,9 @@ class Builder:
                             mode,
                             {},
                         )
-                        done = _execute(command, sources.root)
-                        if failure := _failure(done, command, made):
-                            return None, failure
+                        done = execute(command, sources.root)
+                        if fault := failure(done, command, made):
+                            return None, fault
                         build_cache.keep(made, target)
             objects.append(target)
         return objects, ""
@@ -282,9 +285,9 @@ class Builder:
             with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
                 made = Path(scratch) / library.name
                 command = chain.link_command(list(objects), made)
-                done = _execute(command, library.parent)
-                if failure := _failure(done, command, made):
-                    return False, failure
+                done = execute(command, library.parent)
+                if fault := failure(done, command, made):
+                    return False, fault
                 build_cache.keep(made, library)
         return False, ""
 
@@ -297,36 +300,3 @@ def _make_folder(folder: Path) -> None:
             f"making the build cache {folder}: {error.strerror}; "
             "set XDG_CACHE_HOME to a writable folder"
         ) from None
-
-
-def _failure(done: subprocess.CompletedProcess[str], command: Sequence[str], made: Path) -> str:
-    """Return the compiler's say when it made nothing that can be used, else ""."""
-    if done.returncode != 0:
-        return _shorten(done, command)
-    fault = build_cache.fault(made)
-    return f"{_shorten(done, command)}{fault}\n" if fault else ""
-
-
-def _execute(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_COMPILE_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(
-            command, 124, "", f"the compiler ran past {_COMPILE_LIMIT_S:.0f} s and was stopped"
-        )
-
-
-def _shorten(done: subprocess.CompletedProcess[str], command: Sequence[str]) -> str:
-    """Return the compiler's say, first errors first, cut to what a person reads."""
-    text = (done.stderr or "") + (done.stdout or "")
-    head = "\n".join(text.strip().splitlines()[:60])
-    return f"{' '.join(command)}\nexit {done.returncode}\n{head}\n"

@@ -45,8 +45,8 @@ class Compilers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[Sequence[str]] = []
         self.answers: list[subprocess.CompletedProcess[str]] = []
-        self._execute = builder_module._execute
-        monkeypatch.setattr(builder_module, "_execute", self.execute)
+        self._execute = builder_module.execute
+        monkeypatch.setattr(builder_module, "execute", self.execute)
 
     def execute(self, command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
         self.commands.append(command)
