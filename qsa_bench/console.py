@@ -10,6 +10,7 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
+from qsa_bench import wrapping
 from qsa_bench.requests import NullProgress, Progress
 from qsa_bench.tables import Cell, Mark, Page, Table
 
@@ -65,6 +66,8 @@ def _show_table(console: Console, table: Table) -> None:
 
     _show_cell(console, Cell(table.title), style="bold")
     if table.columns:
+        # Between two columns rich sets what pads both, and the box's blank line.
+        gap = 1 if table.dense else 3
         grid = Grid(
             box=None if table.dense else box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0) if table.dense else (0, 1),
@@ -72,21 +75,33 @@ def _show_table(console: Console, table: Table) -> None:
             show_edge=False,
             header_style="bold",
         )
-        for column in table.columns:
+        made = wrapping.widths(
+            [
+                [column.title, *(cells[index].text for cells in table.rows)]
+                for index, column in enumerate(table.columns)
+            ],
+            [column.whole for column in table.columns],
+            console.width - gap * (len(table.columns) - 1),
+        )
+        for column, width in zip(table.columns, made, strict=True):
             grid.add_column(
-                _text(Cell(column.title)),
+                _text(_wrapped(Cell(column.title), width)),
                 justify="right" if column.right else "left",
-                no_wrap=column.whole,
+                width=width,
                 overflow="fold",
             )
         for cells in table.rows:
-            grid.add_row(*(_text(cell) for cell in cells))
+            grid.add_row(*(_text(_wrapped(c, w)) for c, w in zip(cells, made, strict=True)))
         console.print(grid)
     for note in table.notes:
         _show_cell(console, note)
     for line in table.lines:
         _show_verbatim(console, line)
     console.print()
+
+
+def _wrapped(cell: Cell, width: int) -> Cell:
+    return Cell("\n".join(wrapping.wrap(cell.text, width)), cell.mark)
 
 
 def _text(cell: Cell, style: str = "") -> Any:
