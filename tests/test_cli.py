@@ -116,6 +116,16 @@ def test_every_list_there_is_can_be_made(
     assert document[what.replace("-", "_")]
 
 
+def test_cases_say_how_many_orders_they_are_run_under_and_whether_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["list", "cases", "--stage", "qsa_select", "--format", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["cases"]
+    assert {row["orders"] for row in listed} == {"every", "few", "one"}
+    assert {row["checker"] for row in listed} == {"yes", "no"}
+    assert all(all(row.values()) for row in listed)
+
+
 def test_a_list_of_nothing_exits_6(qsa_bench: Qsa) -> None:
     done = qsa_bench("list", "runs")
     assert done.returncode == ExitCode.NOTHING_SELECTED

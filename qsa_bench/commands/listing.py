@@ -40,8 +40,8 @@ def _cases(request: ListRequest) -> _Rows:
     for stage in select_stages(request.stages):
         for case in stage.cases(_golden(stage, request.golden)):
             if request.target in case.targets:
-                seed = "" if case.seed is None else str(case.seed)
-                yield (case.id, case.family, ", ".join(case.clauses), seed)
+                checked = "yes" if case.checked else "no"
+                yield (case.id, case.schedules, checked, ", ".join(case.clauses), case.family)
 
 
 def _golden(stage: Stage, path: Path | None) -> goldens.Golden | None:
@@ -107,7 +107,7 @@ def _exit_codes(_request: ListRequest) -> _Rows:
 _LISTS: Mapping[str, tuple[tuple[str, ...], Callable[[ListRequest], _Rows]]] = {
     "stages": (("stage", "summary", "golden", "kernels"), _stages),
     "kernels": (("kernel", "source", "entries", "targets"), _kernels),
-    "cases": (("case", "family", "clauses", "seed"), _cases),
+    "cases": (("case", "orders", "checker", "clauses", "family"), _cases),
     "checks": (("check", "stage", "what it holds"), _checks),
     "clauses": (("clause", "stage", "what it says"), _named(lambda stage: stage.clauses)),
     "mutants": (("mutant", "expect", "proves", "killed by", "clause"), _mutants),
@@ -116,5 +116,5 @@ _LISTS: Mapping[str, tuple[tuple[str, ...], Callable[[ListRequest], _Rows]]] = {
     "exit-codes": (("code", "name", "meaning"), _exit_codes),
 }
 
-# More columns of a mutant would leave its sentence no room.
-_SHOWN = {"mutants": 3}
+# More columns of a mutant would leave its sentence no room; a case's name holds its family.
+_SHOWN = {"mutants": 3, "cases": 4}

@@ -49,7 +49,6 @@ class Case:
     clauses: tuple[str, ...]
     build: Callable[[], Program]
     judge: Judge
-    seed: int | None = None
     checked: bool = False
     schedules: str = EVERY_SCHEDULE
     targets: tuple[str, ...] = TARGETS
