@@ -5,6 +5,7 @@ Every case runs both outputs (mask, then id list) in one program.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +34,6 @@ BUDGET = 2048
 TOP_K = BUDGET // RATIO
 # Above this many blocks in all rows a case is too large for the access checker.
 _CHECKED_BLOCKS = 3000
-_NAN = np.float32("nan")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Launch:
     """One launch: block scores of each row (prefix only), positions, capacities.
 
     `prefixes[r]` holds at least the row's complete blocks; what lies past it in the row and in
-    `spare` elements behind the last row is NaN and must not be read.
+    `spare` elements behind the last row is `beyond` (NaN, or an infinity) and must not be read.
     """
 
     prefixes: Sequence[Array]
@@ -52,10 +52,12 @@ class Launch:
     spare: int = 0
     live_rows: int | None = None
     compute_capability: int | None = None
+    beyond: float = math.nan
 
     def scores(self) -> Array:
-        """Return the flat score buffer, NaN wherever no prefix lies."""
-        flat = np.full(len(self.rows) * self.score_cols + self.spare, _NAN, dtype=np.float32)
+        """Return the flat score buffer, `beyond` wherever no prefix lies."""
+        size = len(self.rows) * self.score_cols + self.spare
+        flat = np.full(size, self.beyond, dtype=np.float32)
         for row, prefix in enumerate(self.prefixes):
             flat[row * self.score_cols : row * self.score_cols + len(prefix)] = prefix
         return flat
@@ -284,10 +286,11 @@ def ragged_rows(
     family: str = "ragged",
     garbage_row: int | None = None,
     schedules: str = EVERY_SCHEDULE,
+    beyond: float = math.nan,
 ) -> Case:
     """Return a case of rows at `positions`; with `live_rows`, those past it are padding.
 
-    A padding row's position is `garbage_row` if that is given.
+    A padding row's position is `garbage_row` if that is given; `beyond` is what lies past prefixes.
     """
 
     def make() -> Launch:
@@ -302,7 +305,7 @@ def ragged_rows(
             for row in range(max(live_rows, 0), len(rows)):
                 prefixes[row] = prefixes[row][:0]
                 rows[row] = garbage_row if garbage_row is not None else rows[row]
-        return Launch(prefixes, rows, tokens, score_cols, budget, spare, live_rows)
+        return Launch(prefixes, rows, tokens, score_cols, budget, spare, live_rows, beyond=beyond)
 
     blocks = sum((position + 1) // RATIO for position in positions)
     return _case(family, label, clauses, make, blocks=blocks, schedules=schedules)
@@ -331,16 +334,19 @@ def _batches() -> Iterator[Case]:
         budget=64,
         spare=5,
     )
-    yield ragged_rows(
-        "spare-capacity",
-        (511, 700, 703, 12),
-        ("prefix-only", "score-stride"),
-        tokens=704,
-        score_cols=250,
-        budget=128,
-        spare=513,
-        schedules=FEW_SCHEDULES,
-    )
+    # A NaN would trap; an infinity could also be taken for a score, or for the padding of a vector.
+    for name, beyond in (("", math.nan), ("-of-inf", math.inf), ("-of-minus-inf", -math.inf)):
+        yield ragged_rows(
+            f"spare-capacity{name}",
+            (511, 700, 703, 12),
+            ("prefix-only", "score-stride"),
+            tokens=704,
+            score_cols=250,
+            budget=128,
+            spare=513,
+            schedules=FEW_SCHEDULES,
+            beyond=beyond,
+        )
     yield ragged_rows(
         "past-budget",
         (2051, 2054, 2999, 2048),

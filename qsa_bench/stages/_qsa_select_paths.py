@@ -6,6 +6,7 @@ other row in one; the edges below are those of its parts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from qsa_bench.oracles.select import RATIO
@@ -103,6 +104,19 @@ def _cluster_rows() -> Iterator[Case]:
             generator="quantised",
             family="cluster-rows",
             schedules=FEW_SCHEDULES,
+        )
+    for name, beyond in (("inf", math.inf), ("minus-inf", -math.inf)):
+        yield ragged_rows(
+            f"beyond-{name}",
+            (4 * _CAPACITY - 3, 40),
+            ("ragged-rows", "prefix-only"),
+            tokens=4 * _CAPACITY + 1,
+            score_cols=_CAPACITY + 3,
+            budget=128,
+            spare=7,
+            family="cluster-rows",
+            schedules=ONE_SCHEDULE,
+            beyond=beyond,
         )
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from qsa_bench import patches, resources
 from qsa_bench.oracles.select import RATIO, kept_blocks, kept_blocks_by_counting, select
+from qsa_bench.stages.qsa_select import STAGE
 
 KERNELS = resources.tree_root() / "kernels"
 SOURCES = (*sorted((KERNELS / "common").glob("select_*.cuh")), KERNELS / "qsa" / "select.cu")
-# Only a second count of tied indices needs it: more than 2,048 x 128 ties in one CTA, which is a row
-# longer than 1M tokens.
+# Only a second count of tied indices needs it: more than 2,048 x 64 ties in one CTA, which is a row
+# longer than 512K tokens, all of them equal.
 BEYOND_THE_CASES = "__syncthreads();  // the bins are zero before anything is counted"
 BARRIER = re.compile(r"^\s*(__syncthreads|cluster_sync)\(\);")
 
@@ -66,3 +67,23 @@ def test_every_barrier_is_removed_by_a_mutant() -> None:
     }
     assert len(barriers) > 10
     assert barriers - removed == {("select_engine.cuh", BEYOND_THE_CASES)}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("family", ["ragged", "cluster-rows"])
+def test_nan_and_both_infinities_lie_beyond_prefixes_where_no_kernel_may_read(
+    family: str, value: float
+) -> None:
+    found = 0
+    for case in STAGE.cases(None):
+        if case.family == family:
+            scores = case.build().buffer("scores")
+            flat = np.asarray(scores.data)
+            beyond = np.zeros(flat.size, dtype=bool)
+            for start, stop in scores.uninitialised:
+                beyond[start:stop] = True
+            # Nothing of the kind inside a prefix, so whoever meets one has read past it.
+            assert np.isfinite(flat[~beyond]).all(), case.id
+            want = np.full(int(beyond.sum()), value, dtype=np.float32)
+            found += beyond.any() and np.array_equal(flat[beyond], want, equal_nan=True)
+    assert found
