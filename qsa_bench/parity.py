@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,24 +102,25 @@ def build_stage(
 ) -> StageBuilds:
     """Build every kernel in every mode; failures are builds without library.
 
-    `short` builds fewer instances where a kernel has such a build (model.Kernel.short).
+    `short` builds fewer instances where a kernel has such a build (model.Kernel.short). Modes are
+    built side by side: they share an object, but each has a runtime of its own.
     """
-    return StageBuilds(
-        {
-            mode: {
-                kernel.name: builder.build(
-                    kernel,
-                    target,
-                    root=root,
-                    mode=mode,
-                    defines=kernel.short.get(target) if short else None,
-                    mutant=mutant,
-                )
-                for kernel in kernels
-            }
-            for mode in modes
+
+    def made(mode: str) -> dict[str, Build]:
+        return {
+            kernel.name: builder.build(
+                kernel,
+                target,
+                root=root,
+                mode=mode,
+                defines=kernel.short.get(target) if short else None,
+                mutant=mutant,
+            )
+            for kernel in kernels
         }
-    )
+
+    with ThreadPoolExecutor(len(modes)) as pool:
+        return StageBuilds(dict(zip(modes, pool.map(made, modes), strict=True)))
 
 
 def ending_of(run: RunResult) -> str:
