@@ -64,17 +64,10 @@ def _share(amount: int, ns: float, rate: float | None) -> str:
 
 
 def _rates(timings: Sequence[Measurement], limit: Limits) -> Iterable[Table]:
-    """Yield bytes and operations a second of the shipped build, and its peers' times of its own."""
+    """Yield bytes and operations a second of the shipped build, and how long its peers take."""
     ours = [t for t in _shipped(timings, CUPTI) if t.flops or t.bytes_requested]
     if not ours:
         return
-    peers: dict[tuple[str, str], float] = {}
-    for timing in timings:
-        found = median(timing)
-        if timing.kind == "peer" and (timing.timer, timing.cache) == (CUPTI, WARM) and found:
-            peers[timing.case, timing.axes.get("title") or timing.name] = found
-    titles = list(dict.fromkeys(title for _, title in peers))
-    lines = [_rate_row(timing, limit, peers, titles) for timing in ours]
     columns = (
         Column("launch", whole=True),
         Column("us", right=True),
@@ -83,9 +76,8 @@ def _rates(timings: Sequence[Measurement], limit: Limits) -> Iterable[Table]:
         Column("TB/s requested", right=True),
         Column("TFLOP/s", right=True),
         Column("of matrix rate", right=True),
-        *(Column(f"times: {title}", right=True) for title in titles),
     )
-    kept, cells = without_empty(columns, lines)
+    kept, cells = without_empty(columns, [_rate_row(timing, limit) for timing in ours])
     notes = (
         Cell(
             "moved: the bytes that can't be avoided; requested: every read counted; of copy and of "
@@ -94,17 +86,12 @@ def _rates(timings: Sequence[Measurement], limit: Limits) -> Iterable[Table]:
         ),
     )
     yield Table("rates", "rates of the shipped build, warm, by CUPTI", kept, cells, notes=notes)
+    yield from _peers(timings, ours)
 
 
-def _rate_row(
-    timing: Measurement,
-    limit: Limits,
-    peers: Mapping[tuple[str, str], float],
-    titles: Sequence[str],
-) -> tuple[Cell, ...]:
+def _rate_row(timing: Measurement, limit: Limits) -> tuple[Cell, ...]:
     ns = median(timing) or 1.0
     moved = timing.bytes_read + timing.bytes_written
-    against = [peers.get((timing.case, title)) for title in titles]
     return row(
         point_of(timing.entry, timing.axes),
         _us(ns),
@@ -113,8 +100,30 @@ def _rate_row(
         _tera(timing.bytes_requested, ns),
         _tera(timing.flops, ns),
         _share(timing.flops, ns, limit.matrix),
-        *(_DASH if peer is None else f"{peer / ns:.2f}" for peer in against),
     )
+
+
+def _peers(timings: Sequence[Measurement], ours: Sequence[Measurement]) -> Iterable[Table]:
+    """Yield how many times as long each peer takes as the shipped build at the same point."""
+    own = {timing.case: median(timing) for timing in ours}
+    lines = []
+    for timing in timings:
+        theirs, ns = median(timing), own.get(timing.case)
+        warm = (timing.timer, timing.cache) == (CUPTI, WARM)
+        if timing.kind == "peer" and warm and theirs and ns:
+            title = timing.axes.get("title") or timing.name
+            place = point_of(timing.entry, timing.axes)
+            lines.append(row(place, title, _us(theirs), _us(ns), f"{theirs / ns:.2f}"))
+    if not lines:
+        return
+    columns = (
+        Column("launch", whole=True),
+        Column("peer"),
+        Column("us", right=True),
+        Column("ours, us", right=True),
+        Column("times", right=True),
+    )
+    yield Table("against", "peers against the shipped build, warm, by CUPTI", columns, tuple(lines))
 
 
 def _bodies(timings: Sequence[Measurement]) -> Iterable[Table]:

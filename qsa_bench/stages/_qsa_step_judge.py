@@ -130,7 +130,9 @@ def judge_step(
     ids = outputs["ids"][0]
     fault = _ids_fault(step, ids, count)
     yield Finding(
-        "ids", Status.WRONG if fault else Status.PASS, Evidence(bool(fault), 1, note=fault)
+        "ids",
+        Status.WRONG if fault else Status.PASS,
+        Evidence(int(bool(fault)), 1, "rows", note=fault),
     )
     if fault:
         return

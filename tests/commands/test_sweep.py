@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from qsa_bench import results, store
+from qsa_bench import limits, results, store
 from qsa_bench.commands import gate, sweep
 from qsa_bench.errors import NotComparableError, UsageError
 from qsa_bench.exit_codes import ExitCode
@@ -143,6 +143,20 @@ def test_a_pipeline_is_gated_whole_and_timed_as_one_launch(place: Place) -> None
     assert len({row.build for row in rows}) == 1
     judged = {v.check for v in run.verdicts if v.family == "sweep"}
     assert {"pool-keys", "score", "kept-pools", "token-ids"} <= judged
+
+
+def test_the_matrix_product_is_sampled_by_itself_after_everything_else(place: Place) -> None:
+    place.make = lambda: _Product()
+    place.run()
+    asked = [names for timer in place.timers for names, _, _ in timer.asked]
+    assert [names for names in asked if limits.MATRIX in names] == [(limits.MATRIX,)]
+
+
+class _Product(LocalTimer):
+    """A timer whose device multiplies matrices, too."""
+
+    def calibrate(self, library: str) -> dict[str, tuple[int, int]]:
+        return {limits.MATRIX: (0, 0), **super().calibrate(library)}
 
 
 class _Stops(LocalTimer):

@@ -12,10 +12,11 @@ import pytest
 
 from qsa_bench import parity, peer_gate, program, resources
 from qsa_bench.builder import Builder
-from qsa_bench.model import Status
+from qsa_bench.model import Status, Verdict
 from qsa_bench.peers import KERNELS_OF
 from qsa_bench.stages import load_stage, stage_names
 from qsa_bench.stages.base import Stage, SweepPoint, SweepSpec
+from qsa_bench.store import RunWriter
 from qsa_bench.sweep_subjects import kernel_of
 from qsa_bench.sweeps import Point
 from qsa_bench.timer_client import Asked
@@ -95,6 +96,7 @@ def test_a_point_runs_as_it_is_timed_and_passes_and_a_wrong_output_does_not(
     made = _point(stage, entry)
     outputs = _run(stage, made, tmp_path)
     assert _failed(made, outputs) == set()
+    _keep(made, outputs, tmp_path)
     seen = {
         key
         for key, output in outputs.items()
@@ -103,6 +105,18 @@ def test_a_point_runs_as_it_is_timed_and_passes_and_a_wrong_output_does_not(
     assert seen, "no output of this point is judged"
     assert made.bytes_read > 0
     assert made.bytes_written > 0
+
+
+def _keep(made: SweepPoint, outputs: Mapping[str, Array], folder: Path) -> None:
+    """Write the findings on a right and on a wrong output as a sweep does."""
+    wrong = {key: np.full_like(output, 1) for key, output in outputs.items()}
+    found = [f for given in (outputs, wrong) for f in made.judge(made.program, given)]
+    with RunWriter.create(folder, "sweep", ("qsa-bench", "sweep"), "cuda", "made up") as writer:
+        writer.add_verdicts(
+            Verdict("d" * 32, "stage", "case", "sweep", f.check, f.status, f.evidence)
+            for f in found
+        )
+        writer.finish(0, 0, 0, {})
 
 
 def _other(output: Array, made: SweepPoint) -> Array:
