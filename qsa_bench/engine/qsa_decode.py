@@ -130,7 +130,7 @@ class QsaDecodeBatch:
         )
         word = WIDTHS["int32"]
         indexer.kernels.launch(
-            "qsa_score",
+            geometry.score_entry,
             *(row(self.fused_qk, slot), indexer.q_norm_weight),
             *(row(self._cos, slot), row(self._sin, slot), sequence.block_keys),
             *(Address(step + _ROW * word), Address(step + _VISIBLE * word)),

@@ -24,7 +24,8 @@ class QsaGeometry:
 
     `capacity` tokens a sequence; `budget` tokens of selected blocks; `slab_rows` rows that a
     prefill scores at a time; `dense_prefill` leaves every prefill row to dense attention, also past
-    the bound (decode still selects). Raises QsaCapacityError.
+    the bound (decode still selects); `scalar_scores` takes the scorer's scalar body in place of the
+    tensor cores'. Raises QsaCapacityError.
     """
 
     capacity: int
@@ -33,6 +34,7 @@ class QsaGeometry:
     page_tokens: int = 64
     eps: float = 1e-6
     dense_prefill: bool = False
+    scalar_scores: bool = False
 
     def __post_init__(self) -> None:
         doing = "sizing a QSA indexer"
@@ -50,6 +52,11 @@ class QsaGeometry:
             raise QsaCapacityError(
                 f"{doing}: page_tokens is {self.page_tokens}, expected {LEAST_PAGE_TOKENS} or more"
             )
+
+    @property
+    def score_entry(self) -> str:
+        """The C entry that scores."""
+        return "qsa_score_scalar" if self.scalar_scores else "qsa_score"
 
     @property
     def inert_bound(self) -> int:

@@ -107,7 +107,7 @@ class QsaIndexer:
         self.memory.write(self._rows, range(first, first + count))
         self.memory.write(self._visible, range(first + 1, first + count + 1))
         self.kernels.launch(
-            "qsa_score",
+            geometry.score_entry,
             *(fused_qk, self.q_norm_weight, self.cos, self.sin, block_keys),
             *(self._rows, self._visible, self._scores),
             *(count, geometry.capacity, start, int(fused_qk.shape[0])),

@@ -18,6 +18,7 @@ KERNELS = {
     "qsa_ingest": "qsa_ingest",
     "qsa_ingest_step": "qsa_ingest",
     "qsa_score": "qsa_score",
+    "qsa_score_scalar": "qsa_score",
     "qsa_select_ids": "qsa_select",
     "qsa_gather": "qsa_gather",
     "qsa_decode_attention": "qsa_decode_attention",

@@ -100,6 +100,7 @@ class _Run:
             slab_rows=values["slab_rows"],
             page_tokens=values["page_tokens"],
             dense_prefill=bool(values["dense_prefill"]),
+            scalar_scores=bool(values["scalar_scores"]),
         )
         weights = [self.tensor(name, (128,)) for name in ("q_norm_weight", "k_norm_weight")]
         tables = [self.tensor(name, (values["capacity"], 64)) for name in ("cos", "sin")]
@@ -225,7 +226,8 @@ class _Run:
         elif kind == SHORT_TABLES:
             self._indexer(self.values["capacity"] + 1)
         elif kind == LAUNCH_FAILS:
-            self.kernels.failing = "qsa_score"
+            scalar = self.values["scalar_scores"]
+            self.kernels.failing = "qsa_score_scalar" if scalar else "qsa_score"
             sequence.decode(self.tensor("fused_qk", (1, FUSED)), start)
         elif kind == FREE_FAILS:
             self.memory.failing = True

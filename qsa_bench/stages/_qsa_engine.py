@@ -58,6 +58,7 @@ class Script:
     batches: tuple[Batch, ...] = ()
     slab_rows: int = 2048
     dense_prefill: bool = False
+    scalar_scores: bool = False
     equal: tuple[tuple[int, ...], ...] = ()
     equal_sequences: tuple[int, ...] = ()
 
@@ -104,6 +105,7 @@ def program(given: Script) -> Program:
         "sequences": given.sequences,
         "operations": len(given.operations),
         "dense_prefill": int(given.dense_prefill),
+        "scalar_scores": int(given.scalar_scores),
     }
     return Program(buffers, (Call("qsa_ingest", "qsa_ingest", values, python=ENTRY),))
 

@@ -47,6 +47,7 @@ CLAUSES = {
     "split-invariance": "a prompt gives the same bits however it is split into chunks",
     "prefill": "rows past the bound attend to their selection, slab by slab; others are left alone",
     "dense-prefill": "an option keeps prefill dense past the bound; decode still selects",
+    "scalar-scores": "an option takes the scalar scorer, which selects the same",
     "decode": "a step selects, gathers and attends on both sides of every block and of the bound",
     "batch": "slots of any length, empty ones too, are served by one step",
     "sequences": "sequences share scratch without touching each other",
@@ -288,6 +289,29 @@ def _dense() -> Script:
     return Script(inputs, q, cache, operations, 1, _CAPACITY, _BUDGET, 50, dense_prefill=True)
 
 
+def _scalar() -> Script:
+    """Prefill, decode and a batch by the scorer's scalar body; the launch that fails is its own."""
+    inputs, q, cache = _inputs(50, 1, _CAPACITY, "scalar")
+    operations = (
+        *_chunks(0, 30, 7, 0),
+        Operation(script.MISUSE, 0, (script.LAUNCH_FAILS,), script.LAUNCH + script.UNSUPPORTED),
+        Operation(script.DECODE, 0, (30, 30, 45)),
+        Operation(script.BATCH, 0, (0, 46)),
+    )
+    return Script(
+        inputs,
+        q,
+        cache,
+        operations,
+        1,
+        _CAPACITY,
+        _BUDGET,
+        50,
+        (Batch((31,), (31,)),),
+        scalar_scores=True,
+    )
+
+
 def _rules() -> Script:
     """Every refusal in the middle of a sequence, which goes on as if it had not been asked."""
     inputs, q, cache = _inputs(90, 2, _CAPACITY, "rules")
@@ -354,6 +378,7 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...], Callable[[], Script]], ...] = (
     ("state", "rewinds", ("rewind", "order"), _rewinds),
     ("state", "snapshots", ("snapshot",), _snapshots),
     ("state", "dense", ("dense-prefill", "decode"), _dense),
+    ("state", "scalar", ("scalar-scores", "prefill", "decode"), _scalar),
     ("rules", "refusals", ("order", "capacity", "failed-step", "surface"), _rules),
     ("rules", "releases", ("release",), _releases),
 )
