@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from qsa_bench import row_tables
 from qsa_bench.model import Build, Evidence, Status, Verdict
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import (
@@ -47,6 +48,7 @@ def tables(run: StoredRun) -> tuple[Table, ...]:
         checks(run.verdicts),
         *emulation(run.verdicts),
         *golden(notes),
+        *row_tables.tables(run.verdicts),
         *_headroom(notes),
         *blind(notes),
     ]

@@ -53,7 +53,7 @@ LAYERS = (
     ("reports",),
     ("pages", "documents"),
     ("gate_tables", "mutation_tables", "sweep_tables", "compare_tables"),
-    ("sweep_rates",),
+    ("sweep_rates", "row_tables"),
     ("campaign_numbers",),
     ("tables",),
     ("store",),

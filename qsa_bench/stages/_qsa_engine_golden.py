@@ -31,6 +31,9 @@ CHECKS = {
     "reference-context": "contexts are the reference's own, within the bounds of both and what blocks "
     "tied at the cut weigh",
 }
+# Rows past the bound that a prefill attends to; the rest is decoded.
+_PREFILLED = 2
+
 # A run prints counts: shares are in millionths, norms in thousandths.
 NUMBERS = {
     "first_selective_row": "first position of the long golden case whose selection drops a token",
@@ -50,8 +53,7 @@ def script_of(golden: Golden, case: AttentionCase) -> Script:
     """
     tokens, budget = case.tokens, case.shape.budget
     bound = budget + qsa.RATIO - 1
-    # Up to two rows past the bound by prefill, the rest by decode.
-    prefilled = bound + 2
+    prefilled = bound + _PREFILLED
     inputs = qsa.Inputs(
         case.fused_qk,
         golden.tensors["q_norm_weight"],
@@ -97,7 +99,9 @@ def judge_reference(case: AttentionCase, outputs: Outputs) -> Iterator[Finding]:
         want.append(to_float32(case.context[row]).astype(np.float64))
         got.append(to_float32(outputs["context_out"][position - bound]).astype(np.float64))
         bounds.append(_bound(case, row, ours))
-    numbers = diagnostics(case) if case.index == 0 else {}
+    numbers = {}
+    if case.index == 0:
+        numbers = {**diagnostics(case), **row_diagnostics(case, outputs)}
     finding = bounded(
         "reference-context", "context", np.stack(want), np.stack(got), np.stack(bounds)
     )
@@ -135,8 +139,7 @@ def diagnostics(case: AttentionCase) -> Mapping[str, float]:
         cosines.append(((dense.value * chosen).sum(axis=1) / norms).min())
 
     def norm(position: int) -> float:
-        row = case.shape.rows.index(position)
-        return float(np.linalg.norm(to_float32(case.context[row]).astype(np.float64))) * 1e3
+        return 1e3 * _norm(case.context[case.shape.rows.index(position)])
 
     selective = [p for row, p in enumerate(case.shape.rows) if case.mask[row].sum() < p + 1]
     return {
@@ -147,3 +150,44 @@ def diagnostics(case: AttentionCase) -> Mapping[str, float]:
         "norm_first_selective": norm(bound),
         "norm_last_row": norm(case.tokens - 1),
     }
+
+
+def row_diagnostics(case: AttentionCase, outputs: Outputs) -> dict[str, float]:
+    """Return what our own selection costs each kept row, by "what@row".
+
+    The cosine between a head's dense context and the one that came out, and the share of its
+    attention that the selection keeps, of the worst head; the norm of the row's context.
+    """
+    bound = case.shape.budget + qsa.RATIO - 1
+    inert = case.shape.rows.index(bound - 1)
+    # Every token of this row is selected: its context is the dense one.
+    found = {f"norm@{bound - 1}, inert": _norm(case.context[inert])}
+    for row, position in enumerate(case.shape.rows):
+        if position < bound:
+            continue
+        out = position - bound
+        seen = slice(0, position + 1)
+        dense = attend(case.q[row], case.keys[seen], case.values[seen])
+        ids = outputs["ids_out"][out][: int(outputs["counts_out"][out])]
+        ours = np.zeros(position + 1, dtype=bool)
+        ours[ids[(ids >= 0) & (ids <= position)]] = True
+        context = to_float32(outputs["context_out"][out]).astype(np.float64)
+        # A mutant's context may be anything.
+        with np.errstate(all="ignore"):
+            norms = np.linalg.norm(dense.value, axis=1) * np.linalg.norm(context, axis=1)
+            cosine = (dense.value * context).sum(axis=1) / np.maximum(norms, 1e-300)
+        place = f"{position}{_place(out)}"
+        found[f"cosine_with_dense@{place}"] = float(cosine.min())
+        found[f"attention_kept@{place}"] = float(dense.weights[:, ours].sum(axis=1).min())
+        found[f"norm@{place}"] = _norm(outputs["context_out"][out])
+    return found
+
+
+def _place(out: int) -> str:
+    """Say which row past the bound is first, and which the last that the slab of a prefill has."""
+    return {0: ", first selective", _PREFILLED - 1: ", last of its slab"}.get(out, "")
+
+
+def _norm(context: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.linalg.norm(to_float32(context).astype(np.float64)))
