@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 UNIT = 2.0**-23
 PROBABILITY_ROUNDING = 2.0**-8
-# Tokens a warp takes at a time, by four warps: how often a running maximum can move.
+# Tokens that four warps take at a time, the fewest there are: how often a running maximum can move.
 _TOKENS_A_RESCALE = 64
 
 

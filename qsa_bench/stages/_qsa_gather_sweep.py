@@ -45,8 +45,9 @@ def selected_ids(context: int, rows: int, *words: object) -> list[Array]:
 
 @lru_cache(maxsize=1)
 def _cache(context: int) -> paged.Paged:
-    shape = (1, context, _KV_HEADS, _HEAD_DIM)
-    keys, values = (paged.random_tensor(shape, "sweep", name) for name in ("k", "v"))
+    keys, values = (
+        paged.long_tensor(context, _KV_HEADS, _HEAD_DIM, "sweep", name) for name in ("k", "v")
+    )
     return paged.paged(keys, values, _PAGE_TOKENS, "sweep")
 
 

@@ -101,6 +101,17 @@ def random_tensor(shape: tuple[int, ...], *words: object, scale: float = 1.0) ->
     return round_to_bf16(scale * random.standard_normal(shape))
 
 
+# A prime, so that tokens mixed up by a power of two show.
+_DIFFERENT_TOKENS = 8191
+
+
+def long_tensor(tokens: int, kv_heads: int, head_dim: int, *words: object) -> Array:
+    """Return bf16 of N(0, 1) [1, tokens, kv_heads, head_dim], which repeats after a prime."""
+    different = min(tokens, _DIFFERENT_TOKENS)
+    few = random_tensor((1, different, kv_heads, head_dim), *words)
+    return few[:, np.arange(tokens) % different]
+
+
 def paged(
     keys: Array, values: Array, page_tokens: int, *words: object, spare: int = 3, gap: int = 0
 ) -> Paged:

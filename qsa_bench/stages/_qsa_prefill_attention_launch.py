@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Slab:
             ids[row, : len(tokens or ())] = tokens or ()
         return ids
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[tuple[int, ...] | None, ...]:
         """Tokens that each selective row attends to."""
         found: list[tuple[int, ...] | None] = []

@@ -53,8 +53,10 @@ def _blocks(context: int, rows: int, kind: str) -> list[tuple[int, ...]]:
 
 @lru_cache(maxsize=1)
 def _slab(context: int, rows: int, kind: str) -> prefill.Slab:
-    shape = (1, context, attention.KV_HEADS, attention.HEAD_DIM)
-    keys, values = (paged.random_tensor(shape, "sweep", name) for name in ("k", "v"))
+    keys, values = (
+        paged.long_tensor(context, attention.KV_HEADS, attention.HEAD_DIM, "sweep", name)
+        for name in ("k", "v")
+    )
     cache = paged.paged(keys, values, _PAGE_TOKENS, "sweep")
     q = paged.random_tensor((rows, attention.HEADS, attention.HEAD_DIM), "sweep", "q")
     positions = tuple(range(context - rows, context))
