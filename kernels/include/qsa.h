@@ -188,7 +188,7 @@ int32_t qsa_gather(const uint16_t* k_pages, const uint16_t* v_pages, const int32
 // kv_heads       2
 // head_dim       256
 // stream         cudaStream_t; null is the default stream
-// With row_count 0 there is nothing to do.
+// With row_count 0 there is nothing to do; 2^28 rows or more are refused.
 int32_t qsa_decode_attention(const uint16_t* q, const uint16_t* k_pages, const uint16_t* v_pages,
                              const int32_t* block_table, const int32_t* lengths, uint16_t* context,
                              int64_t row_count, int64_t page_count, int64_t page_stride, int64_t page_tokens,

@@ -10,7 +10,7 @@
 //            block_table [row_count, table_pages] i32; the gather's scratch, its identity table
 //            lengths [row_count] i32, on the device: one captured launch serves every length
 // Outputs    context [row_count, 16, 256] bf16, every element
-// Requires   buffers of bf16 aligned to 16 bytes; page_stride in whole 16 bytes.
+// Requires   buffers of bf16 aligned to 16 bytes; page_stride in whole 16 bytes; fewer than 2^28 rows.
 // Traps      a negative length; a token that the block table does not place            [decode.traps]
 // Succeeds   with nothing to do for no rows.
 // Numerics   as in attention_row.cuh, the tiles dealt to the warps of all its CTAs: a row's bits do not

@@ -160,6 +160,8 @@ def _refusals() -> Iterator[Case]:
         ),
         *((f"unaligned-{name}", {name: At(name, 4)}, paged.UNSUPPORTED) for name in aligned),
         ("negative-rows", {"row_count": -1}, paged.BAD_EXTENT),
+        # Eight CTAs a row: one row more than a grid holds.
+        ("too-many-rows", {"row_count": 2**28}, paged.BAD_EXTENT),
         ("heads-8", {"query_heads": 8}, paged.BAD_EXTENT),
         ("kv-heads-4", {"kv_heads": 4}, paged.BAD_EXTENT),
         ("dims-128", {"head_dim": 128}, paged.BAD_EXTENT),
