@@ -49,7 +49,7 @@ def test_a_round_that_was_not_announced_as_it_came_traps(
 ) -> None:
     result = mail(library, value)
     assert result.status == TRAPPED
-    assert says in result.findings[0]["detail"]
+    assert says in result.findings[0]["message"]
     assert result.line(result.findings[0]) == marked(FILE, "mail-wait")
 
 
