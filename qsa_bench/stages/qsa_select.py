@@ -38,8 +38,10 @@ from qsa_bench.stages._qsa_select_cases import (
     program,
 )
 from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
+from qsa_bench.stages._qsa_select_generated import generated
 from qsa_bench.stages._qsa_select_interface import INTERFACE
 from qsa_bench.stages._qsa_select_paths import paths_of_select
+from qsa_bench.stages._qsa_select_plants import FAULTS
 from qsa_bench.stages._qsa_select_sweep import SWEEP
 from qsa_bench.stages.base import Capture, Case, Outputs, Stage
 
@@ -318,10 +320,12 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    generated=generated,
     golden_kind="qsa",
     replay=replay,
     captures=lambda built: list(captures(built)),
     numbers=NUMBERS,
     sweep=SWEEP,
     interface=INTERFACE,
+    faults=FAULTS,
 )
