@@ -21,7 +21,7 @@ from qsa_bench.stages._qsa_score_sweep import SWEEP as SCORE
 from qsa_bench.stages._qsa_score_sweep import launch_of, oracle
 from qsa_bench.stages._qsa_score_sweep import point as score_point
 from qsa_bench.stages._qsa_select_cases import BUDGET
-from qsa_bench.stages.base import Outputs, SweepPoint, SweepSpec
+from qsa_bench.stages.base import Outputs, SweepAxis, SweepPoint, SweepSpec
 
 _ENTRY = "qsa_score_and_select"
 _SCORE = next(iter(SCORES))
@@ -67,7 +67,10 @@ def point(entry: str, axes: Mapping[str, str]) -> SweepPoint:
 
 SWEEP = SweepSpec(
     entries=(_ENTRY,),
-    axes={name: axis for name, axis in SCORE.axes.items() if name != "rows"},
+    axes={
+        "context": SweepAxis("size", "tokens that the row sees", _CONTEXTS),
+        "input": SCORE.axes["input"],
+    },
     standard=({"context": _CONTEXTS, "cache": ("warm", "cold")},),
     point=point,
     pipeline=True,
