@@ -101,7 +101,7 @@ def test_bytes_are_those_that_cant_be_avoided() -> None:
 def _scores(point: SweepPoint) -> Array:
     """Return what the oracle wants, row by row, as a kernel would give it."""
     rows = int(point.axes["rows"])
-    want = score._oracle(rows, int(point.axes["context"])).value
+    want = score.oracle(rows, int(point.axes["context"])).value
     return want[np.arange(rows) % want.shape[0]].astype(np.float32)
 
 
@@ -147,7 +147,7 @@ def test_a_point_of_a_score_entry_times_that_entry_alone(entry: str) -> None:
 def test_tables_hold_the_rotation_of_their_positions() -> None:
     from qsa_bench.stages._qsa_inputs import rotary_tables
 
-    launch = score._launch(3, 2048)
+    launch = score.launch_of(3, 2048)
     for made, whole in zip(
         (launch.inputs.cos, launch.inputs.sin), rotary_tables(2048), strict=True
     ):
