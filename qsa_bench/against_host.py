@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qsa_bench import baseline, judge
+from qsa_bench import baseline, returned
 from qsa_bench.builder import Builder
 from qsa_bench.compare import bitwise, bounded, watch
 from qsa_bench.errors import BuildError
@@ -129,7 +129,7 @@ def _outputs(case: Case, workload: Workload, builds: StageBuilds) -> dict[str, O
         )
         digests = dict.fromkeys(run.digest for run in seen.runs if run.digest)
         return {
-            digest: judge.outputs_of(workload.program(case), Path(scratch), jobs[0].key, digest)
+            digest: returned.read(workload.program(case), Path(scratch), jobs[0].key, digest)
             for digest in digests
         }
 

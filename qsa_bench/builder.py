@@ -140,10 +140,11 @@ class Builder:
         defines: Mapping[str, int | str] | None = None,
         mutant: str | None = None,
         strict: bool = False,
+        flags: Sequence[str] = (),
     ) -> Build:
         """Build `kernel` from the tree `root` (it holds kernels/) for `target`.
 
-        `strict` makes every warning an error.
+        `strict` makes every warning an error. `flags` come last on the compiler's command line.
 
         A source that does not compile is a Build without library and with the log, not an
         exception; EnvironmentMissingError when the compiler is missing.
@@ -154,13 +155,13 @@ class Builder:
         sources = Sources(root)
         source = sources.root / kernel.source
         chosen = dict(defines or {})
-        extra = tuple(chain.STRICT_FLAGS) if strict else ()
-        flags = (
+        extra = (*(chain.STRICT_FLAGS if strict else ()), *flags)
+        command = (
             *chain.compile_command(Path("SOURCE"), Path("OBJECT"), Path("INCLUDE"), mode, chosen),
             *extra,
         )
         object_digest = _digest(
-            [version.encode(), *(flag.encode() for flag in flags), *sources.bytes_of(source)]
+            [version.encode(), *(flag.encode() for flag in command), *sources.bytes_of(source)]
         )
         code, log = self._object(object_digest, source, sources, chain, mode, chosen, extra)
         failed = Build(
@@ -170,7 +171,7 @@ class Builder:
             object_digest,
             "",
             version,
-            flags,
+            command,
             None,
             log,
             mutant=mutant,
@@ -196,7 +197,7 @@ class Builder:
             digest,
             code_digest,
             version,
-            flags,
+            command,
             str(library),
             log,
             cached,

@@ -110,6 +110,33 @@ class ArgueRequest:
 
 
 @dataclass(frozen=True)
+class StrengthRequest:
+    """Audit the gates of stages: the smallest faults they see, and how often they alarm falsely.
+
+    `dials` are globs of dials; none: all. Each size is tried `repeats` times; every correct build
+    has `trials` cases, 0 for none, drawn with `seed`.
+    """
+
+    stages: tuple[str, ...] = ()
+    target: str = "host"
+    golden: Path | None = None
+    dials: tuple[str, ...] = ()
+    repeats: int = 4
+    trials: int = 20
+    seed: int = 0
+    jobs: int = field(default_factory=default_jobs)
+    results: Path = defaults.RESULTS
+    argv: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self.target, self.jobs)
+        if self.repeats < 2:
+            raise UsageError(f"--repeats {self.repeats}: a fault has two sides, so at least 2")
+        if not 0 <= self.trials <= 10_000:
+            raise UsageError(f"--trials {self.trials}: 0 to 10,000 cases a build")
+
+
+@dataclass(frozen=True)
 class Argued:
     """Lines for equivalent.toml, and mutants that some input tells from the production kernel."""
 

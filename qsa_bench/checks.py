@@ -11,7 +11,7 @@ from qsa_bench.model import TARGETS
 from qsa_bench.stages.base import Stage
 
 COMMON: Mapping[str, str] = {
-    "accepts": "the C entry accepts what the contract allows",
+    "accepts": "the C entry accepts what the contract allows; with nothing to do it writes nothing",
     "refuses": "the C entry refuses what the contract forbids, by that code, and writes nothing",
     "no-trap": "an input inside the contract traps nowhere",
     "traps": "an input the contract forbids reaches the kernel's trap, and nothing else ends it",

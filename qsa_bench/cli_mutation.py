@@ -31,6 +31,7 @@ def add_commands(app: typer.Typer) -> None:
     """Add the commands to the program."""
     app.command()(mutate)
     app.command()(merge)
+    app.command()(strength)
     app.command()(argue)
     app.command()(report)
 
@@ -171,6 +172,47 @@ def merge(
 
     request = campaign_requests.MergeRequest(runs=tuple(runs), results=output)
     return Asked("merge", request, format, quiet, verbose)
+
+
+def strength(
+    stage: Stages = None,
+    target: Target = "host",
+    golden: GoldenFile = None,
+    dial: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dial", metavar="GLOB", help="Only these dials; repeatable.", show_default=False
+        ),
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", help="Times a size must be seen, all of them.")
+    ] = 4,
+    trials: Annotated[
+        int,
+        typer.Option("--trials", metavar="N", help="Fresh cases a correct build has; 0 for none."),
+    ] = 20,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Which fresh cases.")] = 0,
+    jobs: Jobs = None,
+    output: Results = defaults.RESULTS,
+    format: Format = "table",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> Asked:
+    """Find the smallest fault the gate sees, and false alarms."""
+    from qsa_bench import campaign_requests, requests
+
+    request = campaign_requests.StrengthRequest(
+        stages=tuple(stage or ()),
+        target=target,
+        golden=golden,
+        dials=tuple(dial or ()),
+        repeats=repeats,
+        trials=trials,
+        seed=seed,
+        jobs=requests.default_jobs() if jobs is None else jobs,
+        results=output,
+    )
+    return Asked("strength", request, format, quiet, verbose)
 
 
 def argue(

@@ -16,7 +16,7 @@ from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.model import SCHEMA_VERSION, Status
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
-from qsa_bench.store import StoredRun, layouts, timing_layouts
+from qsa_bench.store import StoredRun, layouts, strength_layouts, timing_layouts
 from qsa_bench.store.columns import Layout
 
 Document = dict[str, Any]
@@ -64,6 +64,10 @@ def of_run(run: StoredRun) -> Document:
         document["samples"] = {timing.key: list(timing.samples_ns) for timing in run.timings}
     if run.usages:
         document["resources"] = _rows(timing_layouts.USAGES, run.usages)
+    if run.strengths:
+        document["strengths"] = _rows(strength_layouts.STRENGTHS, run.strengths)
+    if run.alarms:
+        document["alarms"] = _rows(strength_layouts.ALARMS, run.alarms)
     document["verdicts"] = _rows(layouts.VERDICTS, run.verdicts)
     document["builds"] = _rows(layouts.BUILDS, run.builds)
     document["notes"] = _finite(record.notes)

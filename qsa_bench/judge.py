@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qsa_bench import returned
 from qsa_bench.child import Ending
-from qsa_bench.model import DTYPES, Evidence, Finding, Role, Status
+from qsa_bench.model import Evidence, Finding, Status
 from qsa_bench.program import OK, TRAP, Program
 from qsa_bench.runner import Observation, RunResult
 from qsa_bench.stages.base import Case
@@ -84,8 +85,8 @@ def findings_of(
         for digest in digests[:_MOST_OUTPUTS_JUDGED]:
             known = memory.recall(digest)
             if known is None:
-                outputs[digest] = outputs_of(program, out, key, digest)
-                known = list(case.judge(program, outputs[digest]))
+                outputs[digest] = returned.read(program, out, key, digest)
+                known = returned.judged(case, program, outputs[digest])
                 memory.remember(digest, known)
             for finding in known:
                 _keep_worst(found, finding, _schedule_of(observation, digest))
@@ -258,23 +259,10 @@ def run_failure(
     if run.digest:
         known = memory.recall(run.digest)
         if known is None:
-            known = list(case.judge(program, outputs_of(program, out, key, run.digest)))
+            known = returned.judged(case, program, returned.read(program, out, key, run.digest))
             memory.remember(run.digest, known)
         found += known
     return next((finding for finding in found if finding.status is not Status.PASS), None)
-
-
-def outputs_of(program: Program, out: Path, key: str, digest: str) -> dict[str, Array]:
-    """Read a run's outputs by buffer, in their shapes, and remove their files."""
-    outputs: dict[str, Array] = {}
-    for buffer in program.buffers:
-        if buffer.role in (Role.OUTPUT, Role.INOUT):
-            path = out / f"{key}.{digest}.{buffer.name}"
-            outputs[buffer.name] = np.fromfile(path, dtype=DTYPES[buffer.dtype][0]).reshape(
-                buffer.shape
-            )
-            path.unlink()
-    return outputs
 
 
 def _schedule_of(observation: Observation, digest: str) -> str:

@@ -5,7 +5,7 @@ A run's page is the same whether the run has just ended or was read from its fol
 
 from __future__ import annotations
 
-from qsa_bench import gate_tables, mutation_tables, sweep_tables
+from qsa_bench import gate_tables, mutation_tables, strength_tables, sweep_tables
 from qsa_bench.campaign_requests import Argued, MutantDiffs
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult, State
@@ -31,6 +31,8 @@ def of_run(run: StoredRun) -> Page:
         made += sweep_tables.tables(run)
     elif record.command == "nsys":
         made += sweep_tables.summaries(run.timings)
+    elif record.command == "strength":
+        made += strength_tables.tables(run)
     made += sweep_tables.resources(run.usages)
     if run.builds:
         all_built = all(build.ok for build in run.builds if build.mutant is None)
@@ -92,6 +94,8 @@ def _counts(run: StoredRun) -> str:
             checks = dict.fromkeys(v.check for v in bad if v.status is status)
             said += f", {status}: {', '.join(checks)}"
         return said
+    if run.run.command == "strength":
+        return strength_tables.counts(run)
     if run.run.command == "sweep":
         return sweep_tables.counts(run)
     if run.run.command == "nsys":

@@ -268,10 +268,11 @@ class Workload:
         modes: Sequence[str] | None = None,
         phase: str = "",
         judged: bool = True,
+        orders: Sequence[Schedule] | None = None,
     ) -> Seen:
         """Run every case on the builds and judge it; `cases` and `modes` narrow it.
 
-        Not `judged`, there are digests and no verdicts.
+        Not `judged`, there are digests and no verdicts. `orders` of threads replace the cases' own.
         """
         given = limits or Limits()
         chosen = self.cases if cases is None else list(cases)
@@ -284,7 +285,7 @@ class Workload:
         build_digest = builds.digest
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
-                jobs = self.jobs(mode, given, chosen, judged=judged)
+                jobs = self.jobs(mode, given, chosen, orders, judged)
                 keys = {job.case: job.key for job in jobs}
                 for seen in observe(
                     self.target,

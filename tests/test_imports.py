@@ -52,7 +52,7 @@ LAYERS = (
     ("console", "results"),
     ("reports",),
     ("pages", "documents"),
-    ("gate_tables", "mutation_tables", "sweep_tables", "compare_tables"),
+    ("gate_tables", "mutation_tables", "strength_tables", "sweep_tables", "compare_tables"),
     ("sweep_rates",),
     ("campaign_numbers",),
     ("tables",),

@@ -153,6 +153,18 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A fault of one place whose meaning only the stage knows, for dials to put into outputs.
+
+    `plant(program, outputs, random)` returns outputs with the fault, as a wrong kernel would give
+    them, or None where the case has no place for it. What it is given stays as it is.
+    """
+
+    sentence: str
+    plant: Callable[[Program, Outputs, np.random.Generator], Outputs | None]
+
+
+@dataclass(frozen=True)
 class Stage:
     """A kernel or a pipeline of kernels with everything needed to gate it.
 
@@ -163,6 +175,8 @@ class Stage:
     judges count in `Evidence.numbers` (name to sentence); the gate sums them over the golden's
     cases. "differing_bits" is the count that a mutant's manifest may state. `sweep` says what can
     be timed, `interface` how another implementation is put through the same cases.
+    `generated(seed)` makes a case of random inputs and says of how many; `faults` are planted
+    beside the dials that every stage has.
     """
 
     name: str
@@ -178,6 +192,7 @@ class Stage:
     sweep: SweepSpec | None = None
     interface: Interface | None = None
     generated: Callable[[int], tuple[Case, int]] | None = None
+    faults: Mapping[str, Fault] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.kernels:

@@ -22,6 +22,7 @@ from qsa_bench.program import OK, TRAP, Program
 from qsa_bench.stages import _dsa_inputs as dsa
 from qsa_bench.stages._dsa_faults import Change, nothing, refusals
 from qsa_bench.stages._dsa_topk_launch import KERNEL, STAGE_NAME, Launch, judge_kept, program
+from qsa_bench.stages._dsa_topk_plants import FAULTS
 from qsa_bench.stages._dsa_topk_sweep import SWEEP
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, Stage
 
@@ -257,4 +258,5 @@ STAGE = Stage(
     cases=cases,
     golden_kind="dsa",
     sweep=SWEEP,
+    faults=FAULTS,
 )

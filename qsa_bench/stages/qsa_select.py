@@ -40,6 +40,7 @@ from qsa_bench.stages._qsa_select_cases import (
 from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
 from qsa_bench.stages._qsa_select_interface import INTERFACE
 from qsa_bench.stages._qsa_select_paths import paths_of_select
+from qsa_bench.stages._qsa_select_plants import FAULTS
 from qsa_bench.stages._qsa_select_sweep import SWEEP
 from qsa_bench.stages.base import Capture, Case, Outputs, Stage
 
@@ -324,4 +325,5 @@ STAGE = Stage(
     numbers=NUMBERS,
     sweep=SWEEP,
     interface=INTERFACE,
+    faults=FAULTS,
 )

@@ -35,6 +35,7 @@ from qsa_bench.store.columns import (
     Row,
     reals,
 )
+from qsa_bench.store.strength_layouts import ALARMS, STRENGTHS
 from qsa_bench.store.timing_layouts import SAMPLES, TIMINGS, USAGES
 
 
@@ -363,6 +364,8 @@ LAYOUTS: tuple[Layout[Any], ...] = (
     TIMINGS,
     SAMPLES,
     USAGES,
+    STRENGTHS,
+    ALARMS,
 )
 
 

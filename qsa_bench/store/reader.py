@@ -152,6 +152,8 @@ def _stored(
         timings=with_samples(rows["timings"], rows["samples"]),
         usages=rows["resources"],
         sources=rows["sources"],
+        strengths=rows["strengths"],
+        alarms=rows["alarms"],
         folder=folder,
         complete=complete,
     )
@@ -256,4 +258,5 @@ def _done(command: str, rows: Mapping[str, tuple[Any, ...]]) -> int:
             timing.kind in TIMED_KINDS and bool(timing.samples_ns)
             for timing in with_samples(rows["timings"], rows["samples"])
         ),
+        audits=len({(row.stage, row.dial) for row in rows["strengths"]}) + len(rows["alarms"]),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qsa_bench.model import Build, Kill, Measurement, MutantResult, Run, SourceText, Usage, Verdict
+from qsa_bench.sensitivity import Alarms, Strength
 
 RUN_FILE = "run.json"
 # What a sweep is asked to time; peers and calibration come beside it.
@@ -28,10 +29,16 @@ class StoredRun:
     timings: tuple[Measurement, ...] = ()
     usages: tuple[Usage, ...] = ()
     sources: tuple[SourceText, ...] = ()
+    strengths: tuple[Strength, ...] = ()
+    alarms: tuple[Alarms, ...] = ()
     folder: Path | None = None
     complete: bool = True
 
 
-def done_of(command: str, *, mutants: int, cases: int, builds: int, timings: int) -> int:
+def done_of(
+    command: str, *, mutants: int, cases: int, builds: int, timings: int, audits: int = 0
+) -> int:
     """Return how much a run has done, in the things its command counts."""
-    return {"mutate": mutants, "gate": cases, "sweep": timings}.get(command, builds)
+    return {"mutate": mutants, "gate": cases, "sweep": timings, "strength": audits}.get(
+        command, builds
+    )

@@ -30,7 +30,8 @@ from qsa_bench.model import (
     Usage,
     Verdict,
 )
-from qsa_bench.store import columns, layouts, timing_layouts
+from qsa_bench.sensitivity import Alarms, Strength
+from qsa_bench.store import columns, layouts, strength_layouts, timing_layouts
 from qsa_bench.store.columns import Layout
 from qsa_bench.store.layouts import LAYOUTS
 from qsa_bench.store.reader import read_run
@@ -71,6 +72,7 @@ class RunWriter:
         self._compilers: dict[str, None] = {}
         self._cases: set[str] = set()
         self._timed = 0
+        self._audits: set[tuple[str, ...]] = set()
         self._finished = False
         if folder is not None:
             try:
@@ -162,6 +164,7 @@ class RunWriter:
             cases=len(self._cases),
             builds=self._rows["builds"].count,
             timings=self._timed,
+            audits=len(self._audits),
         )
         try:
             self.finish(self._run.asked, done, code, {"error": str(error) or type(error).__name__})
@@ -223,6 +226,18 @@ class RunWriter:
         """Add rows to resources.parquet."""
         self._add(timing_layouts.USAGES, usages)
 
+    def add_strengths(self, strengths: Iterable[Strength]) -> None:
+        """Add rows to strengths.parquet."""
+        records = list(strengths)
+        self._audits.update((row.stage, row.dial) for row in records)
+        self._add(strength_layouts.STRENGTHS, records)
+
+    def add_alarms(self, alarms: Iterable[Alarms]) -> None:
+        """Add rows to alarms.parquet."""
+        records = list(alarms)
+        self._audits.update((row.stage, row.kind, row.build) for row in records)
+        self._add(strength_layouts.ALARMS, records)
+
     def add_sources(self, sources: Iterable[SourceText]) -> None:
         """Add rows to sources.parquet."""
         self._add(layouts.SOURCES, sources)
@@ -261,6 +276,8 @@ class RunWriter:
                     timings=tuple(self._rows["timings"].waiting),
                     usages=tuple(self._rows["resources"].waiting),
                     sources=tuple(self._rows["sources"].waiting),
+                    strengths=tuple(self._rows["strengths"].waiting),
+                    alarms=tuple(self._rows["alarms"].waiting),
                 )
             self._flush(last=True)
             self._write_run(self._run, complete=True)

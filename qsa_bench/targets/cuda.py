@@ -14,6 +14,9 @@ from qsa_bench.errors import EnvironmentMissingError
 COMPILER = "nvcc"
 ARCHITECTURES = (80, 86, 89, 90, 100, 120)
 STRICT_FLAGS = ("-Werror", "all-warnings")
+OPTIMISATIONS: Mapping[str, tuple[str, ...]] = {
+    f"ptxas -O{level}": ("-Xptxas", f"-O{level}") for level in (1, 2)
+}
 
 
 @cache

@@ -15,6 +15,8 @@ from pathlib import Path
 
 COMPILER = "g++"
 STRICT_FLAGS = ("-Werror",)
+#: Other ways to compile a right kernel; the build that is gated has -Og.
+OPTIMISATIONS: Mapping[str, tuple[str, ...]] = {"-O1": ("-O1",), "-O2": ("-O2",), "-O3": ("-O3",)}
 #: The processor's own flags stand below; there is no list of architectures to choose from.
 ARCHITECTURES: tuple[int, ...] = ()
 

@@ -14,6 +14,8 @@ class Toolchain(Protocol):
     COMPILER: str
     STRICT_FLAGS: Sequence[str]
     ARCHITECTURES: Sequence[int]
+    # Flags, by a name, that change the machine code and, for a right kernel, no contract.
+    OPTIMISATIONS: Mapping[str, Sequence[str]]
 
     def device_name(self) -> str:
         """Return what the kernels run on, in words."""
