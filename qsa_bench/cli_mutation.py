@@ -257,6 +257,15 @@ def report(
     format: Annotated[
         ReportFormatName, typer.Option("--format", help="How the run is printed.")
     ] = "table",
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside",
+            metavar="RUN",
+            help="Show a campaign beside one on the other target, or beside a `strength` run.",
+            show_default=False,
+        ),
+    ] = None,
     plots: Annotated[
         Path | None,
         typer.Option(
@@ -272,5 +281,7 @@ def report(
     """Print a run's tables again, from its files alone."""
     from qsa_bench import requests
 
-    request = requests.ReportRequest(run=run, results=results, plots=plots)
+    request = requests.ReportRequest(
+        run=run, results=results, plots=plots, beside=tuple(beside or ())
+    )
     return Asked("report", request, format, quiet, verbose)

@@ -16,6 +16,7 @@ from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
 from qsa_bench.model import SCHEMA_VERSION, Status
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
+from qsa_bench.side_by_side import SideBySide
 from qsa_bench.store import StoredRun, layouts, strength_layouts, timing_layouts
 from qsa_bench.store.columns import Layout
 
@@ -123,6 +124,18 @@ def of_comparison(comparison: Comparison) -> Document:
         "only_old": list(comparison.only_old),
         "only_new": list(comparison.only_new),
         "notes": list(comparison.notes),
+    }
+
+
+def of_side_by_side(sides: SideBySide) -> Document:
+    """Return a run with `targets`, what each target's gate kills of what exists, and `beside`."""
+    return {
+        **of_run(sides.run),
+        "targets": [{**asdict(score), "share": score.share} for score in sides.scores],
+        "beside": {
+            "alarms": _rows(strength_layouts.ALARMS, sides.alarms),
+            "notes": list(sides.notes),
+        },
     }
 
 

@@ -5,10 +5,13 @@ A run's page is the same whether the run has just ended or was read from its fol
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qsa_bench import gate_tables, mutation_tables, strength_tables, sweep_tables
 from qsa_bench.campaign_requests import Argued, MutantDiffs
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult, State
+from qsa_bench.side_by_side import SideBySide
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import Cell, Column, Mark, Page, Table, count, duration, pairs, row
 
@@ -41,6 +44,12 @@ def of_run(run: StoredRun) -> Page:
     made += gate_tables.timing(record.notes)
     lines = () if run.folder is None else (f"run folder: {run.folder}",)
     return Page(_headline(run), tuple(made), lines)
+
+
+def of_side_by_side(sides: SideBySide) -> Page:
+    """Return the run's page with the score of each target and the false alarms at its end."""
+    page = of_run(sides.run)
+    return replace(page, tables=(*page.tables, *strength_tables.beside(sides)))
 
 
 def _headline(run: StoredRun) -> Cell:

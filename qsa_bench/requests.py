@@ -300,12 +300,14 @@ class CompareRequest:
 class ReportRequest:
     """Read a run folder. "latest" is the newest folder under `results`.
 
-    `plots` names a folder to draw a sweep's plots into.
+    `plots` names a folder to draw a sweep's plots into. `beside` are runs to show a campaign
+    beside: one on another target, or an audit's false alarms.
     """
 
     run: str
     results: Path = defaults.RESULTS
     plots: Path | None = None
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

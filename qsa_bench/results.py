@@ -10,12 +10,15 @@ from qsa_bench import compare_tables, documents, pages, tables
 from qsa_bench.campaign_requests import Argued, MutantDiffs
 from qsa_bench.compare_campaigns import CampaignComparison
 from qsa_bench.compare_runs import Comparison
+from qsa_bench.errors import UsageError
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.requests import Diagnosis, GoldenReport, Listing, ReplayResult
+from qsa_bench.side_by_side import SideBySide
 from qsa_bench.store import StoredRun
 
 _VIEWS: dict[type, tuple[Callable[[Any], tables.Page], Callable[[Any], documents.Document]]] = {
     StoredRun: (pages.of_run, documents.of_run),
+    SideBySide: (pages.of_side_by_side, documents.of_side_by_side),
     ReplayResult: (pages.of_replay, documents.of_replay),
     Diagnosis: (pages.of_diagnosis, documents.of_diagnosis),
     Listing: (pages.of_listing, documents.of_listing),
@@ -52,7 +55,12 @@ def markdown(result: object) -> str:
 
 
 def exported(result: object, format: str) -> str:  # noqa: A002
-    """Return a campaign in one of FORMATS; RunFileError for a run of another kind."""
+    """Return a campaign in one of FORMATS; RunFileError for a run of another kind.
+
+    UsageError for several side by side.
+    """
+    if isinstance(result, SideBySide):
+        raise UsageError(f"--format {format} and --beside: this format tells of one campaign alone")
     module = importlib.import_module(f"qsa_bench.reports.{FORMATS[format]}")
     text: str = module.text(result)
     return text

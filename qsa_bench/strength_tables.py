@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from qsa_bench import stats
 from qsa_bench.sensitivity import GATE, Alarms, Strength
+from qsa_bench.side_by_side import SideBySide, TargetScore
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import Cell, Column, Mark, Table, count, row
 
@@ -28,6 +29,38 @@ def tables(run: StoredRun) -> list[Table]:
         notes = tuple(Cell(str(line), Mark.BAD) for line in failed)
         made.append(Table("failed", "the production kernel fails its gate", notes=notes))
     return made
+
+
+def beside(sides: SideBySide) -> list[Table]:
+    """Return the score of each target, and the false alarms of the stages beside it."""
+    columns = (
+        Column("stage", whole=True),
+        Column("gate on", whole=True),
+        Column("killed of what exists", right=True, whole=True),
+        Column("by it alone", right=True),
+        Column("survived", right=True),
+        Column("not to be seen there", right=True),
+        Column("not run", right=True),
+    )
+    rows = tuple(_target_row(score) for score in sides.scores)
+    notes = tuple(Cell(note, Mark.WARN) for note in sides.notes)
+    made = [Table("targets", "score by target, not merged", columns, rows, notes)] if rows else []
+    for stage in dict.fromkeys(record.stage for record in sides.alarms):
+        made.append(alarm_table(stage, [row for row in sides.alarms if row.stage == stage]))
+    return made
+
+
+_NAMES = {"host": "the CPU", "cuda": "the GPU"}
+
+
+def _target_row(score: TargetScore) -> tuple[Cell, ...]:
+    where = _NAMES[score.target]
+    if score.share is None:
+        said = Cell(f"no run given ({score.exists} exist)", Mark.WARN)
+        return (*row(score.stage, where), said, *row("", "", "", ""))
+    killed = f"{score.killed} of {score.exists} ({score.share:.1%})"
+    rest = (score.alone, score.survived, score.unseen, score.not_run)
+    return row(score.stage, where, killed, *(str(number) for number in rest))
 
 
 def counts(run: StoredRun) -> str:
