@@ -38,6 +38,7 @@ from qsa_bench.stages._qsa_select_cases import (
     program,
 )
 from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
+from qsa_bench.stages._qsa_select_generated import generated
 from qsa_bench.stages._qsa_select_interface import INTERFACE
 from qsa_bench.stages._qsa_select_paths import paths_of_select
 from qsa_bench.stages._qsa_select_plants import FAULTS
@@ -319,6 +320,7 @@ STAGE = Stage(
     clauses=CLAUSES,
     checks=CHECKS,
     cases=cases,
+    generated=generated,
     golden_kind="qsa",
     replay=replay,
     captures=lambda built: list(captures(built)),

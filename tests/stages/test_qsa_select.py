@@ -9,7 +9,7 @@ import pytest
 
 from qsa_bench import patches, resources
 from qsa_bench.oracles.select import RATIO, kept_blocks, kept_blocks_by_counting, select
-from qsa_bench.stages.qsa_select import STAGE
+from qsa_bench.stages.qsa_select import STAGE, generated
 
 KERNELS = resources.tree_root() / "kernels"
 SOURCES = (*sorted((KERNELS / "common").glob("select_*.cuh")), KERNELS / "qsa" / "select.cu")
@@ -87,3 +87,18 @@ def test_nan_and_both_infinities_lie_beyond_prefixes_where_no_kernel_may_read(
             want = np.full(int(beyond.sum()), value, dtype=np.float32)
             found += beyond.any() and np.array_equal(flat[beyond], want, equal_nan=True)
     assert found
+
+
+def test_generated_launches_pass_and_reach_every_road() -> None:
+    made = [generated(seed) for seed in range(16)]
+    assert len({case.id for case, _ in made}) == 16
+    roads = set()
+    for case, rows in made:
+        built, again = case.build(), case.build()
+        assert built.buffer("rows").elements == rows
+        assert built.array("scores").tobytes() == again.array("scores").tobytes()
+        positions, values = built.array("rows"), built.calls[0].values
+        blocks = (positions + 1) // 4
+        truncates = bool((blocks > int(str(values["budget"])) // 4).any())
+        roads.add((int(blocks.max()) > 1600, rows <= 2, truncates))
+    assert {(True, True, True), (True, False, True), (False, False, True)} <= roads
