@@ -61,7 +61,8 @@ class Launch:
     """One launch: the sequence's inputs and block keys, rows and how far each sees.
 
     `fused_first` cuts the fused rows at a position, as decode does; `extra_cols` is spare width.
-    `multiprocessors` of the emulated device decide over how many CTAs a row is split. `unseen` is
+    `multiprocessors` of the emulated device decide over how many CTAs a row is split, its
+    `compute_capability` how much shared memory a CTA may ask for. `unseen` is
     the first block key that nothing initialised: no row may see it or any after it.
     """
 
@@ -72,6 +73,7 @@ class Launch:
     fused_first: int = 0
     extra_cols: int = 0
     multiprocessors: int | None = None
+    compute_capability: int | None = None
     unseen: int | None = None
 
     @property
@@ -144,8 +146,11 @@ def program(
     fused = np.ascontiguousarray(launch.inputs.fused_qk[launch.fused_first :])
     inputs = launch.inputs.with_fused(fused)
     keys = launch.block_keys
-    processors = launch.multiprocessors
-    device = {} if processors is None else {"multiprocessors": processors}
+    told = {
+        "multiprocessors": launch.multiprocessors,
+        "compute_capability": launch.compute_capability,
+    }
+    device = {name: value for name, value in told.items() if value is not None}
     unseen = () if launch.unseen is None else ((launch.unseen * qsa.HEAD_DIM, keys.size),)
     return Program(
         (

@@ -266,6 +266,15 @@ def _shapes() -> Iterator[Case]:
             ),
             schedules=ONE_SCHEDULE,
         )
+    # The least shared memory a CTA may have on what is supported: every body has to fit.
+    for count in (1, 3, 34):
+        yield from _case(
+            "small-device",
+            f"sm86-rows{count}",
+            ("rows-apart",),
+            lambda count=count: replace(_mixed_rows(100, count), compute_capability=86),  # type: ignore[misc]
+            schedules=ONE_SCHEDULE,
+        )
     for extra in (1, 2):
         yield from _case(
             "spare-cols",
