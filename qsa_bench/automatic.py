@@ -53,6 +53,7 @@ def derive(root: Path, stage: str, kernels: Sequence[Kernel]) -> Derived:
     made: list[Mutant] = []
     unparsed: list[str] = []
     done: set[str] = set()
+    names: Counter[str] = Counter()
     for kernel in kernels:
         for path, live in _live_lines(root, kernel).items():
             if path in done:
@@ -60,7 +61,7 @@ def derive(root: Path, stage: str, kernels: Sequence[Kernel]) -> Derived:
             done.add(path)
             source = Source(path, (root / path).read_bytes())
             unparsed += [f"{path}:{line}" for line in source.unparsed() if line in live]
-            made += _mutants_of(source, live, stage, kernel.name)
+            made += _mutants_of(source, live, stage, kernel.name, names)
     return Derived(tuple(made), tuple(unparsed))
 
 
@@ -86,9 +87,10 @@ def _live_lines(root: Path, kernel: Kernel) -> dict[str, set[int]]:
     return {path: lines for path, lines in found.items() if lines}
 
 
-def _mutants_of(source: Source, live: set[int], stage: str, kernel: str) -> Iterator[Mutant]:
+def _mutants_of(
+    source: Source, live: set[int], stage: str, kernel: str, names: Counter[str]
+) -> Iterator[Mutant]:
     seen: set[bytes] = {source.content}
-    names: Counter[str] = Counter()
     for node in source.nodes():
         for operator in OPERATORS.values():
             for edit in operator.edits(source, node):
@@ -101,7 +103,7 @@ def _mutants_of(source: Source, live: set[int], stage: str, kernel: str) -> Iter
                 function = function_name(function_of(edit.node))
                 name = f"{stage}/auto/{kernel}/{function}/{operator.name}/{_digest(source, edit)}"
                 names[name] += 1
-                # The same statement stands in this function more than once.
+                # The same statement stands in this function, or one of its name, more than once.
                 if names[name] > 1:
                     name = f"{name}-{names[name]}"
                 yield _mutant(source, edit, operator, stage, name, mutated)

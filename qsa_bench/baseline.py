@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
-from qsa_bench import automatic, checks, mutants, resources
+from qsa_bench import checks, derivations, mutants, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import BuildError, GoldenError, ManifestError, NothingSelectedError
 from qsa_bench.goldens import Golden, committed, kinds, load
@@ -94,7 +94,10 @@ def read_mutants(stage: Stage, auto: bool = False) -> list[Mutant]:
     """
     root = resources.tree_root()
     by_hand = mutants.load(root, stage.name, stage.clauses, checks.checks_of(stage))
-    return [*by_hand, *(automatic.derive(root, stage.name, stage.kernels).mutants if auto else ())]
+    if not auto:
+        return by_hand
+    kept_in = resources.cache_root() / "derived"
+    return [*by_hand, *derivations.derive(root, stage.name, stage.kernels, kept_in).mutants]
 
 
 def read_control(stage: Stage) -> Mutant:

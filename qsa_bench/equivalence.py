@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -86,6 +86,16 @@ def read(root: Path, stage: str) -> dict[str, Argument]:
             )
         found[argument.id] = argument
     return found
+
+
+def hold(root: Path, stage: str, known: Collection[str]) -> None:
+    """Read a stage's arguments; ManifestError where one is for no mutant of `known`, by id."""
+    gone = [name for name in read(root, stage) if name not in known]
+    if gone:
+        raise ManifestError(
+            f"reading mutations/{stage}/{ARGUMENTS}: no operator makes {', '.join(gone)} any more; "
+            "take the argument out"
+        )
 
 
 def context_of(mutant: Mutant, root: Path) -> str:

@@ -52,6 +52,17 @@ def test_an_id_names_kernel_function_and_operator(tree: Tree) -> None:
         assert len(digest.partition("-")[0]) == 8
 
 
+def test_functions_of_one_name_in_two_files_have_ids_of_their_own(tree: Tree) -> None:
+    twin = "static inline int twin(int count) {\n  return count + 1;\n}\n"
+    # A header is mutated for the first kernel that includes it.
+    for path in ("kernels/specimen/smooth.cu", HEADER):
+        tree.write(path, tree.read(path) + twin)
+    names = [name for name in derive(tree) if "/twin/" in name]
+    assert len(names) >= 4
+    digests = [name.rpartition("/")[2] for name in names]
+    assert {digest.partition("-")[2] for digest in digests} == {"", "2"}
+
+
 def test_an_edit_elsewhere_keeps_every_other_id(tree: Tree) -> None:
     before = derive(tree)
     tree.edit(

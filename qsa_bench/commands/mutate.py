@@ -201,8 +201,8 @@ def _run_on_cluster(
 def _plans(stages: Sequence[Stage], request: MutateRequest) -> tuple[list[_Plan], Chosen]:
     """Read every manifest of every stage before anything runs; select; keep what is not empty."""
     everything = [(stage, baseline.read_mutants(stage, request.auto)) for stage in stages]
-    for stage in stages if request.auto else ():
-        equivalence.read(resources.tree_root(), stage.name)
+    for stage, found in everything if request.auto else ():
+        equivalence.hold(resources.tree_root(), stage.name, {mutant.id for mutant in found})
     pool = [mutant for _, found in everything for mutant in found]
     on_target = [mutant for mutant in pool if request.target in mutant.targets]
     chosen = selection.choose(on_target, *selection.asked_by(request))

@@ -141,6 +141,17 @@ def test_an_argument_without_a_reason_or_enough_inputs_is_refused(tree: Tree) ->
         assert "needs a reason and 100,000 inputs of evidence" in done.stderr
 
 
+def test_an_argument_for_a_mutant_that_is_no_more_is_refused(tree: Tree) -> None:
+    line = (
+        f'[[equivalent]]\nid = "{STAGE}/auto/x"\ncontext = "0"\ndate = 2026-01-31\n'
+        'equal = "bits"\nreason = "so"\ninputs = 100000\n'
+    )
+    tree.write(f"mutations/{STAGE}/equivalent.toml", line)
+    done = tree.run(*AUTO, "--operator", "barrier")
+    assert done.returncode == 8
+    assert f"no operator makes {STAGE}/auto/x any more" in done.stderr
+
+
 def test_list_and_show_run_nothing(tree: Tree) -> None:
     code, listed = tree.json(*AUTO, "--list")
     assert code == 0
