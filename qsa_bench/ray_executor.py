@@ -7,7 +7,9 @@ package installed; outcomes are kept on each for itself.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,7 +44,14 @@ def run(
     `address` is a cluster's; None starts one on this machine. EnvironmentMissingError without ray
     or a cluster, IncompleteError for a chunk whose workers were lost over and over.
     """
-    ray = _ray()
+    # Ray tells of a node that died on stdout, which is for the answer alone.
+    with contextlib.redirect_stdout(sys.stderr):
+        yield from _run(_ray(), request, chosen, address)
+
+
+def _run(
+    ray: Any, request: MutateRequest, chosen: Sequence[Mutant], address: str | None
+) -> Iterator[StoredRun]:
     began = not ray.is_initialized()
     if began:
         try:

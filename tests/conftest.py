@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -31,3 +32,27 @@ def qsa_bench(tmp_path: Path) -> Qsa:
         )
 
     return call
+
+
+CLUSTER = Path(__file__).parent / "cluster"
+
+
+def _is_left_out(config: pytest.Config) -> bool:
+    """True where the cluster's tests can't run and nobody asked for them by name."""
+    asked = any("cluster" in word for word in config.args)
+    return importlib.util.find_spec("ray") is None and not asked
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the cluster's tests out where ray, an extra of its own, is not installed."""
+    return True if collection_path == CLUSTER and _is_left_out(config) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and how it is run."""
+    if _is_left_out(terminalreporter.config):
+        terminalreporter.write_line(
+            "NOT RUN: tests/cluster needs ray: pip install 'qsa-bench[ray]', then "
+            "python -m pytest tests/cluster",
+            yellow=True,
+        )
