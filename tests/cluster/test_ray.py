@@ -24,7 +24,7 @@ from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
 )
 from tests.specimen.trees import REPOSITORY, STAGE, Tree
 
-CAMPAIGN = ("mutate", "--stage", STAGE, "--seeds", "1", "--auto", "--sample", "40")
+CAMPAIGN = ("mutate", "--stage", STAGE, "--seeds", "1", "--auto", "--sample", "24")
 LIMIT_S = 240.0
 
 
