@@ -176,8 +176,8 @@ def test_lines_that_only_move_are_the_same_code(
     builder: Builder, master: Tree, tree: Tree, rank: Kernel
 ) -> None:
     first = builder.build(rank, "host", root=master.root)
-    # Behind everything that knows its own line: a collective, a launch.
-    tree.edit(RANK, "int32_t below = 0;", "int32_t below =\n      0;")
+    # What follows keeps its line: launches and collectives know theirs.
+    tree.edit(RANK, "int32_t below = 0;\n  for (", "int32_t below\n      = 0;  for (")
     moved = builder.build(rank, "host", root=tree.root)
     assert first.library is not None
     assert moved.library is not None
