@@ -119,6 +119,18 @@ def _cluster_rows() -> Iterator[Case]:
             schedules=ONE_SCHEDULE,
             beyond=beyond,
         )
+    # A launch whose rows all lie within the budget has a kernel of its own.
+    yield ragged_rows(
+        "within-budget-padding",
+        (799, 17, 401),
+        ("live-rows", "all-kept"),
+        tokens=800,
+        score_cols=200,
+        budget=BUDGET,
+        live_rows=2,
+        family="short-rows",
+        schedules=FEW_SCHEDULES,
+    )
 
 
 def _rows_read_again() -> Iterator[Case]:
