@@ -91,10 +91,14 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None
         time.sleep(0.2)
 
 
-def rows(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return mutants without what differs from run to run."""
-    differs = {"duration_ns", "reused"}
-    return [{k: v for k, v in row.items() if k not in differs} for row in document["mutants"]]
+def found(document: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return what became of each mutant, in order.
+
+    Not every check that saw it: on a machine that is busy with two nodes a case that is killed
+    anyway may also run out of its time.
+    """
+    told = ("id", "patch", "outcome", "as_expected", "expected_killed_by")
+    return [tuple(row[name] for name in told) for row in document["mutants"]]
 
 
 @pytest.mark.timeout(600)
@@ -120,6 +124,5 @@ def test_a_campaign_outlives_a_node_and_finds_what_a_local_one_does(
     assert document["done"] == document["asked"] == len(document["mutants"])
     code, local = tree.json(*CAMPAIGN, "--fresh")
     assert spread.returncode == code
-    assert rows(document) == rows(local)
-    assert document["kills"] == local["kills"]
+    assert found(document) == found(local)
     assert document["summary"] == local["summary"]
