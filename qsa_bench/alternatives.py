@@ -43,6 +43,7 @@ def alternatives(
 ) -> Iterator[Alternative]:
     """Build and yield a stage's alternatives; copies of the tree are made in `scratch`.
 
+    What comes to production's machine code (an axis that the target does not read) is left out.
     BuildError for one that does not compile: what is right has to.
     """
     root = resources.tree_root()
@@ -56,7 +57,8 @@ def alternatives(
                 kernel,
                 target,
                 root=root,
-                defines={**_own(kernel.axes, defines), **kernel.short.get(target, {})},
+                # A shape that is asked for is the only one that is built.
+                defines=_own(kernel.axes, defines) or kernel.short.get(target),
                 flags=flags,
             )
             for kernel in stage.kernels
@@ -67,7 +69,9 @@ def alternatives(
         for kernel in stage.kernels:
             for value in kernel.axes[axis].values if axis in kernel.axes else ():
                 define = kernel.axes[axis].define
-                yield built(f"{axis} {value}", axis, {define: value}, ())
+                made_so = built(f"{axis} {value}", axis, {define: value}, ())
+                if _codes(made_so.builds) != _codes(production):
+                    yield made_so
     for name, flags in toolchain(target).OPTIMISATIONS.items():
         yield built(name, OPTIMISATION, {}, flags)
     for mutant in baseline.read_mutants(stage):
@@ -80,6 +84,10 @@ def alternatives(
             path = (tree.root,) if tree.python else ()
             name = mutant.id.rpartition("/")[2]
             yield _checked(Alternative(name, SOURCE, made, path))
+
+
+def _codes(builds: StageBuilds) -> list[str]:
+    return [build.code_digest for build in builds.builds[PLAIN].values()]
 
 
 def _own(axes: Mapping[str, object], defines: Mapping[str, int | str]) -> Mapping[str, int | str]:

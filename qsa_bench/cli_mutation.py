@@ -1,4 +1,4 @@
-"""The command line of campaigns: mutate, merge, report. Flags to a request, as in cli.py."""
+"""The command line of campaigns: mutate, merge, strength, argue, report. Flags to a request, as in cli.py."""
 
 from __future__ import annotations
 

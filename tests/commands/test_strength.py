@@ -54,6 +54,11 @@ def test_a_gate_that_no_fault_of_a_dial_reaches_is_no_success(tree: Tree) -> Non
 
 
 def test_builds_that_are_right_raise_no_alarm(tree: Tree) -> None:
+    # An axis that no source reads gives production's own code, which is no other build.
+    text = tree.read(STAGE_FILE).replace("import STREAM, Argument", "import STREAM, Axis, Argument")
+    unread = '    ),\n    axes={"threads": Axis("NOBODY_READS_THIS", (32, 64))},\n)\nRANK = Kernel('
+    assert text.count("    ),\n)\nRANK = Kernel(") == 1
+    tree.write(STAGE_FILE, text.replace("    ),\n)\nRANK = Kernel(", unread))
     code, document = tree.json(*AUDIT, "--dial", "corrupt", "--trials", "3")
     assert code == 0
     kinds = {row["build"]: row["kind"] for row in document["alarms"]}
