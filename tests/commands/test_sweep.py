@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import pytest
 
 from qsa_bench import limits, results, store
-from qsa_bench.commands import gate, sweep
+from qsa_bench.commands import sweep
 from qsa_bench.errors import NotComparableError, UsageError
 from qsa_bench.exit_codes import ExitCode
 from qsa_bench.model import Evidence, Finding, Status
-from qsa_bench.requests import ForeignRequest, GateRequest, NullProgress
+from qsa_bench.requests import ForeignRequest
 from qsa_bench.stages import load_stage
 from qsa_bench.stages.base import Case, SweepPoint
 from qsa_bench.timer_client import Loaded
@@ -197,46 +197,6 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_with_the_others(place
     asked = [names for timer in place.timers for names in timer.asked]
     assert len(asked) == 2, "two points were left; calibration was there"
     assert sum(verdict.family != "sweep" for verdict in run.verdicts) == gated, "gated once"
-
-
-def _gated(place: Place, *globs: str) -> str:
-    """Return the folder of a gate run of the shipped build on some cases."""
-    asked = tuple(f"qsa_select/{glob}" for glob in globs)
-    made = gate.run(
-        GateRequest(("qsa_select",), case_globs=asked, results=place.results, seeds=0, jobs=2),
-        NullProgress(),
-    )
-    assert made.run.exit_code == ExitCode.OK
-    return str(made.folder)
-
-
-BOTH = ("distribution/equal-61-budget64", "ragged/mixed-lengths")
-
-
-def test_a_build_that_a_gate_run_passed_whole_is_not_gated_again(place: Place) -> None:
-    run = place.run(gate=_gated(place, *BOTH))
-    assert run.run.exit_code == ExitCode.OK
-    rows = {row.name: row.build for row in rows_of(run)}
-    assert {v.build for v in run.verdicts if v.family != "sweep"} == {rows["threads=128"]}
-    assert all("on 2 cases passed" in str(row.verdict) for row in rows_of(run))
-
-
-def test_a_gate_run_of_some_cases_is_no_pass(place: Place) -> None:
-    run = place.run(gate=_gated(place, BOTH[0]))
-    gated = {v.build for v in run.verdicts if v.family != "sweep"}
-    assert gated == {row.build for row in rows_of(run)}
-    assert len(gated) == 2
-
-
-def test_what_is_no_gate_run_of_this_device_is_refused(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UsageError, match="is a sweep run on host"):
-        place.run(gate=str(finished(place)))
-    folder = _gated(place, BOTH[0])
-    monkeypatch.setattr(sweep, "device_name", lambda _: "another device")
-    with pytest.raises(NotComparableError, match="this is another device"):
-        place.run(gate=folder)
 
 
 def test_peers_are_put_through_the_gate_once(place: Place) -> None:
