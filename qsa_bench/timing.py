@@ -15,6 +15,9 @@ from typing import Protocol
 
 from qsa_bench import stats
 
+# Limits that a device has in which every round was dropped.
+_PATIENCE = 4.0
+
 
 class Stop(StrEnum):
     """Why sampling stopped."""
@@ -31,7 +34,8 @@ class Rule:
 
     Sampling stops once the half-width of the median's interval is at most `half_width` of the
     median, with `least` samples at least; or at `most` samples; or when the loop has run for
-    `limit_s`, whatever it then has.
+    `limit_s`, whatever it then has: but not with nothing before four times as long, for a device that
+    slept drops its first rounds.
     """
 
     half_width: float = 0.01
@@ -57,7 +61,8 @@ class Rule:
                 return Stop.PRECISE
         if len(samples) >= self.most:
             return Stop.MOST_SAMPLES
-        return Stop.TIME_LIMIT if seconds >= self.limit_s else None
+        limit = self.limit_s if samples else _PATIENCE * self.limit_s
+        return Stop.TIME_LIMIT if seconds >= limit else None
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,16 @@ def test_a_device_that_is_always_throttled_gives_no_sample_and_no_zero() -> None
     clock = Fake({"a": [2000]}, throttled=dict.fromkeys(range(1, 2000), ("heat",)))
     rule = Rule(half_width=0.01, least=20, most=100, limit_s=5.0)
     found = _measure(clock, rule=rule)["a"]
-    assert found == Sampled((), {"heat": 50}, Stop.TIME_LIMIT)
+    # Four limits of five rounds each: a device that sleeps at first is given the time to wake up.
+    assert found == Sampled((), {"heat": 200}, Stop.TIME_LIMIT)
+
+
+def test_a_device_that_slept_past_the_limit_is_waited_for() -> None:
+    clock = Fake({"a": [1000, 9000]}, throttled=dict.fromkeys(range(1, 8), ("low clock",)))
+    rule = Rule(half_width=0.01, least=20, most=1000, limit_s=5.0)
+    found = _measure(clock, rule=rule)["a"]
+    assert found.stopped is Stop.TIME_LIMIT
+    assert (len(found.samples_ns), found.dropped) == (10, {"low clock": 70})
 
 
 def test_what_is_compared_is_interleaved_in_an_order_that_changes() -> None:
