@@ -12,6 +12,7 @@ import struct
 from pathlib import Path
 
 _ELF = b"\x7fELF"
+_ELF_HEADER = 64
 _NO_BITS = 8
 
 
@@ -39,6 +40,8 @@ def code_digest(path: Path) -> str:
     Two sources that differ in where their lines stand have the same code.
     """
     raw = path.read_bytes()
+    if len(raw) < _ELF_HEADER:
+        return hashlib.sha256(raw).hexdigest()[:32]
     (table,) = struct.unpack_from("<Q", raw, 0x28)
     width, count, names = struct.unpack_from("<HHH", raw, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", raw, table + width * index) for index in range(count)]

@@ -333,6 +333,8 @@ def _adapt(case: Case, foreign: Foreign, interface: Interface) -> Case | None:
         checked=False,
         counts_bits=False,
         writes=view.writes,
+        # A list of no entries may still be filled up with what stands for none.
+        may_write=True,
     )
 
 

@@ -43,7 +43,7 @@ def written(buffer: Buffer, got: Array) -> Array:
 def judged(case: Case, program: Program, outputs: Outputs) -> list[Finding]:
     """Return what a case says of outputs; where nothing may be written, that too is held."""
     found = list(case.judge(program, outputs))
-    if not case.writes and expects_output(program):
+    if not case.writes and not case.may_write and expects_output(program):
         changed = {
             name: int(np.count_nonzero(written(program.buffer(name), array)))
             for name, array in outputs.items()

@@ -228,9 +228,10 @@ def test_a_link_that_fails_is_a_build_with_its_log(
 
 
 def test_a_warning_is_kept_in_the_log_and_fails_a_strict_build(
-    builder: Builder, tree: Tree, rank: Kernel
+    tmp_path: Path, tree: Tree, rank: Kernel
 ) -> None:
     tree.edit(RANK, "int32_t below = 0;", "int32_t below = 0;\n  int32_t idle = 0;")
+    builder = Builder(tmp_path / "fresh")
     build = builder.build(rank, "host", root=tree.root)
     assert build.ok
     assert "-Wunused-variable" in build.log

@@ -30,6 +30,13 @@ from tests import specimens
 
 # What schema 1 wrote. A file of this schema is read for ever: names stay, types stay.
 SCHEMA_1 = {
+    "strengths": {
+        "string": "stage target dial check told missed_told turns",
+        "int64": "hits repeats probes",
+        "double": "caught missed",
+        "bool": "monotone",
+    },
+    "alarms": {"string": "stage target build kind inputs first", "int64": "trials alarms"},
     "verdicts": {
         "string": "build stage case family check status unit first want got where note",
         "int64": "runs count total",

@@ -40,7 +40,7 @@ class Case:
     says that the case is small enough for the access checker (36 bytes of bookkeeping a byte).
     `counts_bits` marks the golden cases whose differing mask bits are counted for a mutant.
     `writes` is False where the contract lets no byte be written (refusals, empty prefixes, traps):
-    the writes-nothing control need not fail there.
+    the writes-nothing control need not fail there. With `may_write` none is owed, but any may be.
     """
 
     stage: str
@@ -54,6 +54,7 @@ class Case:
     targets: tuple[str, ...] = TARGETS
     counts_bits: bool = False
     writes: bool = True
+    may_write: bool = False
 
     @cached_property
     def id(self) -> str:
