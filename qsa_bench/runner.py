@@ -211,10 +211,11 @@ def _observe(
 def _is_worn(child: Child, job: Job, libraries: Mapping[str, str], target: str) -> bool:
     """True when another process should do a job: other libraries were run, or a trap takes its own.
 
-    One of the same libraries goes on: a context costs a device as long as many cases.
+    One of the same libraries goes on: a context costs a device as long as many cases. One that is yet to
+    say that it is ready has loaded nothing, and would take what is sent after the word with it.
     """
     traps = job.traps and target != HOST
-    return bool(child.loaded) and (traps or child.loaded != libraries)
+    return not child.fresh and bool(child.loaded) and (traps or child.loaded != libraries)
 
 
 def _given_up(stopped: threading.Event, timeouts: int, losses: int) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from qsa_bench.child import Ending
 from qsa_bench.model import Role
 from qsa_bench.poison import POISON
 from qsa_bench.program import At, Buffer, Call, Program
-from qsa_bench.runner import Job, Observation, Schedule, observe, schedules
+from qsa_bench.runner import HOST, Job, Observation, Schedule, observe, schedules
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
     specimen_builder,
     specimen_master,
@@ -485,3 +486,14 @@ def test_seeded_orders_come_after_both_plain_ones() -> None:
         "seeded(1)",
         "seeded(2)",
     ]
+
+
+def test_a_process_that_has_yet_to_say_that_it_is_ready_is_not_renewed() -> None:
+    # It would read the next job together with the word and take both with it.
+    job = Job("case", "0", Path("program"), ())
+    ran, born = (
+        SimpleNamespace(fresh=fresh, loaded={"kernel": "old.so"}) for fresh in (False, True)
+    )
+    assert runner._is_worn(ran, job, {"kernel": "new.so"}, HOST)  # type: ignore[arg-type]
+    assert not runner._is_worn(ran, job, {"kernel": "old.so"}, HOST)  # type: ignore[arg-type]
+    assert not runner._is_worn(born, job, {"kernel": "new.so"}, HOST)  # type: ignore[arg-type]
