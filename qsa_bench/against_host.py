@@ -2,7 +2,7 @@
 
 Of each case the device gave one output (its own gate says so); the CPU runs it under every order of
 threads, and each of these runs is one comparison. Bytes are compared first; where they differ, the
-values that the case's judge holds at a bound, at that bound.
+values that the case's judge holds at a bound may lie two of these apart.
 """
 
 from __future__ import annotations

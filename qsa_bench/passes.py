@@ -95,7 +95,9 @@ def gate(
     """Gate every build on the cases, which are prepared once.
 
     On a device the first build meets every trap (not unless `whole`), the others one a clause: they
-    differ in their shape, and each trap costs most of a second. With a builder for the control that writes nothing, also returns the cases which that control
+    differ in their shape, and each trap costs most of a second.
+
+    With a builder for the control that writes nothing, also returns the cases which that control
     passes though bytes are owed: the gate is blind there.
     """
     gated: list[Gated] = []

@@ -123,7 +123,10 @@ def _open(request: SweepRequest, device: str) -> tuple[RunWriter, StoredRun | No
 def _passed_before(
     request: SweepRequest, device: str, goldens: baseline.Goldens, stages: Sequence[Stage]
 ) -> list[Verdict]:
-    """Return the verdicts of `--gate RUN` on stages that it passed whole; others are gated here."""
+    """Return the verdicts of `--gate RUN` on stages that it passed whole; others are gated here.
+
+    A gate that was blind on a stage has passed nothing of it.
+    """
     if request.gate is None:
         return []
     folder = store.find_run(request.gate, request.results)
@@ -138,7 +141,10 @@ def _passed_before(
             f"standing on the gate of {folder}: it ran on {run.run.device}, this is {device}"
         )
     passed: list[Verdict] = []
+    blind = run.run.notes.get("blind_cases")
     for stage in stages:
+        if isinstance(blind, dict) and blind.get(stage.name):
+            continue
         told = [verdict for verdict in run.verdicts if verdict.stage == stage.name]
         cases = {case.id for case in stage.cases(goldens.of(stage)) if _TARGET in case.targets}
         if cases <= {verdict.case for verdict in told}:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from qsa_bench import store
 from qsa_bench.commands import gate, sweep
 from qsa_bench.errors import NotComparableError, UsageError
 from qsa_bench.exit_codes import ExitCode
@@ -40,6 +44,18 @@ def test_a_build_that_a_gate_run_passed_whole_is_not_gated_again(place: Place) -
 
 def test_a_gate_run_of_some_cases_is_no_pass(place: Place) -> None:
     run = place.run(gate=_gated(place, BOTH[0]))
+    gated = {v.build for v in run.verdicts if v.family != "sweep"}
+    assert gated == {row.build for row in rows_of(run)}
+    assert len(gated) == 2
+
+
+def test_a_blind_gate_is_no_pass(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _gated(place, *BOTH)
+    seen = store.read_run(Path(folder))
+    notes = {**seen.run.notes, "blind_cases": {"qsa_select": ["qsa_select/ragged/mixed-lengths"]}}
+    blind = replace(seen, run=replace(seen.run, notes=notes))
+    monkeypatch.setattr(sweep.store, "read_run", lambda _: blind)
+    run = place.run(gate=folder)
     gated = {v.build for v in run.verdicts if v.family != "sweep"}
     assert gated == {row.build for row in rows_of(run)}
     assert len(gated) == 2
