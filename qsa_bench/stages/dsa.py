@@ -215,6 +215,7 @@ def _verify_case() -> Case:
     wanted = functools.cache(lambda: wanted_of(together))
 
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
+        yield from judge_last_step(together, wanted()[-1], outputs, False)
         yield from judge_every_step(together, wanted(), outputs)
         ids, each = outputs["token_ids"], outputs["token_ids_each"]
         yield bitwise("equal-rows", "token_ids_each", ids, each, "ids")

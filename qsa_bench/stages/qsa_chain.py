@@ -201,6 +201,28 @@ def _oracles(pipeline: Pipeline) -> tuple[PooledKeys, ScoreOracle]:
     return keys, scores
 
 
+def last_written(pipeline: Pipeline, want: ScoreOracle) -> ScoreOracle:
+    """Return what rows of scores that every step writes anew hold at the end: each column's last."""
+    shape = (max(len(step.rows) for step in pipeline.steps), pipeline.score_cols)
+    left = replace(
+        want,
+        value=np.full(shape, np.nan),
+        bound=np.full(shape, np.nan),
+        written=np.zeros(shape, dtype=bool),
+        flagged=np.zeros(shape, dtype=bool),
+    )
+    done = 0
+    for step in pipeline.steps:
+        for row in range(len(step.rows)):
+            fresh = want.written[done + row]
+            left.value[row, fresh] = want.value[done + row, fresh]
+            left.bound[row, fresh] = want.bound[done + row, fresh]
+            left.flagged[row, fresh] = want.flagged[done + row, fresh]
+            left.written[row, fresh] = True
+        done += len(step.rows)
+    return left
+
+
 def _stable_mask(pipeline: Pipeline, scores: Array) -> Array:
     """Return the stable selection of the pipeline's rows by `scores` [rows, score_cols]."""
     return stable_mask(scores, pipeline.rows, pipeline.inputs.tokens, pipeline.budget)
@@ -275,10 +297,13 @@ def _case(
         keys, want = oracles()
         scores, mask = outputs["scores"], outputs["mask"]
         yield from _qsa_pool_launch.judge_keys(keys, outputs["block_keys"])
-        if not pipeline.reused:
-            yield from _qsa_score_judge.judge_scores(want, scores, golden)
-            computed = _stable_mask(pipeline, np.where(want.written, scores, 0))
-            yield bitwise("mask", "mask", computed, mask, "bits")
+        left = last_written(pipeline, want) if pipeline.reused else want
+        yield from _qsa_score_judge.judge_scores(left, scores, golden)
+        # Of scores that every step writes anew, those of the last one are left.
+        rows = pipeline.steps[-1].rows if pipeline.reused else pipeline.rows
+        computed = np.where(left.written, scores, 0)[: len(rows)]
+        selected = stable_mask(computed, rows, pipeline.inputs.tokens, pipeline.budget)
+        yield bitwise("mask", "mask", selected, mask[-len(rows) :], "bits")
         if recorded is not None:
             finding = _against_recorded(want, recorded.scores, scores)
             yield replace(finding, evidence=replace(finding.evidence, numbers=recorded_finding()))
