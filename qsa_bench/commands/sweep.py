@@ -153,16 +153,17 @@ def _passed_before(
 
 
 def _against_published(run: Run, tally: Tally) -> dict[str, object]:
-    """Compare with the newest published sweep of this device, for the run's own tables."""
+    """Compare with the newest published sweep of this device that timed any of it, itself aside."""
     for folder in reversed(store.run_folders(defaults.PUBLISHED)):
         published = store.read_run(folder)
-        if published.run.command != "sweep" or published.run.device != run.device:
+        of_this_device = published.run.command == "sweep" and published.run.device == run.device
+        if not of_this_device or published.run.id == run.id:
             continue
         now = StoredRun(run=run, timings=tuple(tally.timings))
         try:
             found = compare_runs.compare(published, now, _PUBLISHED_CHANGE, 0.0)
-        except NotComparableError as error:
-            return {"run": published.run.id, "why": str(error)}
+        except NotComparableError:
+            continue
         counts = Counter(str(compared.change) for compared in found.rows)
         return {
             "run": published.run.id,
@@ -180,7 +181,7 @@ def _against_published(run: Run, tally: Tally) -> dict[str, object]:
                 if compared.ratio is not None and compared.change in (Change.SLOWER, Change.FASTER)
             ],
         }
-    return {"why": f"{defaults.PUBLISHED} holds no sweep of {run.device}"}
+    return {"why": f"{defaults.PUBLISHED} holds no other sweep of this on {run.device}"}
 
 
 def _notes(request: SweepRequest, tally: Tally) -> dict[str, object]:
