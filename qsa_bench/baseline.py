@@ -154,15 +154,19 @@ def build_ahead(
             raise
 
 
-def as_they_end(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
+def as_they_end(
+    futures: Iterable[Future[T]], meanwhile: Callable[[], None] = lambda: None
+) -> Iterator[Future[T]]:
     """Yield futures as they end, for a main thread that wants to be interrupted.
 
+    `meanwhile` is called again and again while it waits.
     A signal that comes while a thread is about to wait for a lock, which may last while others
     hold the interpreter, does not end that wait: so none of these waits is a long one.
     """
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+        meanwhile()
         yield from done
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qsa_bench import stats
+from qsa_bench import outcomes, stats
 from qsa_bench.model import Kill, MutantResult
 from qsa_bench.tables import Cell, Column, Mark, Table, row
 
@@ -31,7 +31,10 @@ def narrow(results: Sequence[MutantResult], kills: Sequence[Kill]) -> list[tuple
     for kill in kills:
         rows.setdefault(kill.mutant, []).append(kill)
     found: list[tuple[str, Kill]] = []
+    whole = outcomes.whole_rows(kills)
     for mutant, cells in rows.items():
+        if mutant not in whole:
+            continue  # what other checks would have seen is not known
         if mutant in alive:
             measured = [cell for cell in cells if cell.margin is not None]
             best = max(measured, key=_margin, default=None)

@@ -30,6 +30,7 @@ class MutateRequest:
     `auto` adds the automatic mutants; `operators` are globs of their operators, and with any only
     automatic ones run. `in_diff` is a diff: only what it touches. `sample` mutants of all, drawn
     with `sample_seed`; `shard` is (K, N), K from 1. After `stop_after_s` no further mutant begins.
+    `first_kill` runs an automatic mutant no further than to the first check that sees it.
     `executor` is "local" or "ray", which spreads them over the cluster at `address`. `results` None
     keeps nothing on the disk. `fresh` runs every mutant, also one whose outcome is kept from an
     earlier run. `sanitizers` are tools that a mutant on a device is run under, too.
@@ -54,6 +55,7 @@ class MutateRequest:
     stop_after_s: float | None = None
     executor: str = "local"
     address: str | None = None
+    first_kill: bool = False
 
     def __post_init__(self) -> None:
         check(self.target, self.jobs, self.seeds)
@@ -65,6 +67,8 @@ class MutateRequest:
             raise UsageError("--address goes with --executor ray")
         if self.operators and not self.auto:
             raise UsageError("--operator goes with --auto")
+        if self.first_kill and (not self.auto or self.target != "host"):
+            raise UsageError("--first-kill goes with --auto and --target host")
 
 
 @dataclass(frozen=True)

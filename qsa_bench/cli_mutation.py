@@ -94,6 +94,12 @@ def mutate(
             show_default=False,
         ),
     ] = None,
+    first_kill: Annotated[
+        bool,
+        typer.Option(
+            "--first-kill", help="Stop an automatic mutant at the first check that sees it."
+        ),
+    ] = False,
     executor: Annotated[
         ExecutorName, typer.Option("--executor", help="Here, or over a Ray cluster (extra: ray).")
     ] = "local",
@@ -148,6 +154,7 @@ def mutate(
         stop_after_s=max_time,
         executor=executor,
         address=address,
+        first_kill=first_kill,
     )
     if list_ or show or diff:
         asked = campaign_requests.MutantsRequest(request, diffs=diff or show is not None)

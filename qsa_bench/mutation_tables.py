@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from string import ascii_letters
 from typing import Any
 
-from qsa_bench import campaign_numbers, stats
+from qsa_bench import campaign_numbers, outcomes, stats
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome
 from qsa_bench.store import StoredRun
 from qsa_bench.tables import Cell, Column, Mark, Table, row, shown, without_empty
@@ -240,17 +240,13 @@ def _checks(
     kills: Sequence[Kill],
     names: Mapping[str, str],
 ) -> Table:
-    killers: dict[str, set[str]] = {}
-    for kill in kills:
-        if kill.failed:
-            killers.setdefault(kill.mutant, set()).add(kill.check)
+    worth = outcomes.worth_of_checks(kills)
     rows = []
     for check, letter in names.items():
-        killed = [mutant for mutant, by in killers.items() if check in by]
-        alone = sum(killers[mutant] == {check} for mutant in killed)
+        killed, alone = worth[check]["kills"], worth[check]["alone"]
         named = sum(check in result.mutant.killed_by for result in results)
         mark = Mark.PLAIN if killed else Mark.WARN
-        rows.append(row(letter, check, str(len(killed)), str(alone), str(named), mark=mark))
+        rows.append(row(letter, check, str(killed), str(alone), str(named), mark=mark))
     columns = (
         Column("", whole=True),
         Column("check", whole=True),

@@ -204,17 +204,26 @@ def score_of(results: Sequence[MutantResult], never_run: int = 0) -> dict[str, i
 
 
 def worth_of_checks(kills: Sequence[Kill]) -> dict[str, dict[str, int]]:
-    """Return, per check, how many mutants it kills and how many it alone kills."""
+    """Return, per check, how many mutants it kills and how many it alone kills.
+
+    A mutant that was run up to its first kill says nothing of what other checks would have seen.
+    """
     killers: dict[str, set[str]] = {}
+    whole = whole_rows(kills)
     for kill in kills:
         if kill.failed:
             killers.setdefault(kill.mutant, set()).add(kill.check)
     worth: dict[str, dict[str, int]] = {kill.check: {"kills": 0, "alone": 0} for kill in kills}
-    for killed_by in killers.values():
+    for mutant, killed_by in killers.items():
         for check in killed_by:
             worth[check]["kills"] += 1
-            worth[check]["alone"] += len(killed_by) == 1
+            worth[check]["alone"] += len(killed_by) == 1 and mutant in whole
     return worth
+
+
+def whole_rows(kills: Iterable[Kill]) -> set[str]:
+    """Return the mutants that met the whole gate: of one stopped early the failures alone are kept."""
+    return {kill.mutant for kill in kills if not kill.failed}
 
 
 def unneeded_checks(all_checks: Iterable[str], kills: Sequence[Kill]) -> list[str]:

@@ -99,11 +99,12 @@ def build_stage(
     mutant: str | None = None,
     *,
     short: bool = False,
+    flags: Sequence[str] = (),
 ) -> StageBuilds:
     """Build every kernel in every mode; failures are builds without library.
 
-    `short` builds fewer instances where a kernel has such a build (model.Kernel.short). Modes are
-    built side by side: they share an object, but each has a runtime of its own.
+    `short` builds fewer instances where a kernel has such a build (model.Kernel.short); `flags` are
+    the compiler's last. Modes are built side by side: they share an object, but each has a runtime of its own.
     """
 
     def made(mode: str) -> dict[str, Build]:
@@ -115,6 +116,7 @@ def build_stage(
                 mode=mode,
                 defines=kernel.short.get(target) if short else None,
                 mutant=mutant,
+                flags=flags,
             )
             for kernel in kernels
         }

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from qsa_bench import baseline, equivalence, mutants, outcomes, patches, resources
 from qsa_bench.builder import Builder, Sources
+from qsa_bench.case_order import CaseOrder
 from qsa_bench.equivalence import Argument, Compilers
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.operators import OPERATORS
@@ -26,6 +27,8 @@ from qsa_bench.races import Races, Seldom
 from qsa_bench.stages.base import Stage
 
 _CODE_DIGITS = 16
+# What a result says of a mutant that was not run on.
+STOPPED = "stopped at its first kill"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class _Run:
     builds: tuple[Build, ...]
     by_clock: bool
     seldom: Seldom | None = None
+    stopped: bool = False
 
 
 def whole_builds(
@@ -73,7 +77,9 @@ class Trials:
         limits: Limits,
         arguments: Mapping[str, Argument],
         races: Races | None,
+        order: CaseOrder | None = None,
     ) -> None:
+        """With an `order` of cases a mutant is run up to its first kill, else on all of them."""
         self._target = target
         self._builder = builder
         self._production = production
@@ -81,6 +87,7 @@ class Trials:
         self._limits = limits
         self._arguments = arguments
         self._races = races
+        self._order = order
         self._root = resources.tree_root()
         self._compilers = Compilers(self._root)
         self._runs: dict[str, Future[_Run]] = {}
@@ -108,6 +115,8 @@ class Trials:
         ran = self._once(code, lambda: self._gate(mutant, tree, plain))
         result, kills = outcomes.result_of(mutant, self._target, ran.verdicts, None, 0.0)
         result = with_orders(replace(result, code=code), ran.seldom)
+        if ran.stopped and result.as_expected:
+            result = replace(result, why=f"{STOPPED}, by {ran.verdicts[0].case}")
         if result.outcome is Outcome.SURVIVED:
             result = self._survivor(mutant, tree, result)
         elif mutant.id in self._arguments and result.outcome is not Outcome.NOT_RUN:
@@ -167,7 +176,13 @@ class Trials:
         return mine.result()
 
     def _gate(self, mutant: Mutant, tree: Path, plain: StageBuilds) -> _Run:
-        seen = self._workload.gate(plain, self._limits, cases=self._workload.brief)
+        cases = self._workload.brief
+        if self._order is None or mutant.race:
+            seen = self._workload.gate(plain, self._limits, cases=cases)
+        else:
+            seen, killed = self._order.first_kill(plain, self._limits, cases)
+            if killed:
+                return _Run(tuple(seen.verdicts), plain.all, False, stopped=True)
         verdicts, builds, by_clock = list(seen.verdicts), list(plain.all), seen.by_clock
         if CHECKED in modes_of(self._target) and (mutant.race or not seen.failures):
             checked = self._build(mutant, tree, CHECKED)

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
 from qsa_bench import (
     baseline,
     campaign_notes,
     equivalence,
+    first_kills,
     manifest_trials,
     mutants,
     patches,
@@ -29,9 +31,11 @@ from qsa_bench import (
 )
 from qsa_bench.builder import Builder
 from qsa_bench.campaign_requests import MutateRequest
+from qsa_bench.case_order import CaseOrder
 from qsa_bench.equivalence import Argument
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
+from qsa_bench.first_kills import FirstKills
 from qsa_bench.goldens import Golden
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome, SourceText
 from qsa_bench.parity import Seen, StageBuilds, Workload
@@ -60,6 +64,8 @@ class _Reuse:
     outcomes: Outcomes
     inputs: tuple[str, ...]
     arguments: Mapping[str, Argument]
+    # A run up to the first kill knows less of a mutant than one of every case.
+    first_kill: tuple[str, ...] = ()
 
     def of(self, mutant: Mutant) -> tuple[str, ...]:
         """Everything beside the mutant itself that its outcome hangs on."""
@@ -67,7 +73,7 @@ class _Reuse:
             return self.inputs
         # nvcc decides whether equal code on the host is equal on the device, too.
         nvcc = str(shutil.which("nvcc") is not None)
-        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)))
+        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)), *self.first_kill)
 
     def find(self, mutant: Mutant) -> Trial | None:
         """Return what an earlier run found; of Python code its builds say nothing."""
@@ -162,7 +168,12 @@ def _mutate(
     stages = [plan.stage for plan in plans]
     tally.notes.update(
         campaign_notes.conclude(
-            stages, tally.results, tally.kills, left, chosen.whole, request.target
+            stages,
+            tally.results,
+            tally.kills,
+            left,
+            chosen.whole and not request.first_kill,
+            request.target,
         )
     )
     return writer.finish(asked, len(tally.results), combine(tally.codes), tally.notes)
@@ -256,9 +267,21 @@ def _run_stage(
             if clean is None:
                 return
             reuse.outcomes.keep_clean(reuse.inputs, clean)
+            order = CaseOrder(workload, clean.limits) if request.first_kill else None
+            progress.start(f"{stage.name}: mutants", len(left))
+            if order is not None:
+                quick = FirstKills(builder, builds, workload, order)
+                left = _first_pass(left, quick, request, workload, writer, tally, progress, reuse)
             races = _races(left, stage, cases, builds, request.target)
             trials = Trials(
-                request.target, builder, builds, workload, clean.limits, reuse.arguments, races
+                request.target,
+                builder,
+                builds,
+                workload,
+                clean.limits,
+                reuse.arguments,
+                races,
+                order,
             )
             with races or nullcontext():
                 _run_mutants(
@@ -353,12 +376,58 @@ def _reuse(
     digest = golden.digest if golden is not None else ""
     common = (request.target, str(request.seeds), digest, builds.digest, builds.code_digest)
     arguments = equivalence.read(resources.tree_root(), plan.stage.name)
-    return _Reuse(Outcomes(folder), (*common, plan.control.patch), arguments)
+    first_kill = ("first kill",) if request.first_kill else ()
+    return _Reuse(Outcomes(folder), (*common, plan.control.patch), arguments, first_kill)
 
 
 def _wavering(first: Seen, second: Seen) -> list[str]:
     """Return the cases run again whose outputs differ from one run of the same build to the next."""
     return [case for case, again in second.digests.items() if first.digests.get(case) != again]
+
+
+def _first_pass(
+    left: Sequence[Mutant],
+    quick: FirstKills,
+    request: MutateRequest,
+    workload: Workload,
+    writer: RunWriter,
+    tally: _Tally,
+    progress: Progress,
+    reuse: _Reuse,
+) -> list[Mutant]:
+    """Run groups of mutants that share a build, up to each one's first kill; return who lives."""
+
+    def one(group: first_kills.Group) -> None:
+        for made in () if tally.is_late() else quick.run(group):
+            # What was stopped half-way says nothing of the mutant.
+            if workload.stopped.is_set() or tally.is_late():
+                return
+            reuse.keep(made.result.mutant, made)
+            killed.put(made)
+
+    killed: SimpleQueue[Trial] = SimpleQueue()
+    done: set[str] = set()
+
+    def record() -> None:
+        while not killed.empty():
+            made = killed.get()
+            _record(made, writer, tally)
+            done.add(made.result.mutant.id)
+            progress.advance(made.result.mutant.id)
+
+    pool = ThreadPoolExecutor(request.jobs)
+    try:
+        groups = first_kills.groups_of(left, resources.tree_root())
+        futures = [pool.submit(one, group) for group in groups]
+        for future in baseline.as_they_end(futures, record):
+            future.result()
+    except BaseException:
+        workload.stopped.set()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        record()
+    return [mutant for mutant in left if mutant.id not in done]
 
 
 def _run_mutants(
@@ -375,7 +444,6 @@ def _run_mutants(
     progress: Progress,
     reuse: _Reuse,
 ) -> None:
-    progress.start(f"{workload.stage.name}: mutants", len(left))
     tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
 
     def one(mutant: Mutant) -> Trial | None:

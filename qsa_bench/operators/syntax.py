@@ -37,6 +37,18 @@ _STATEMENTS = (
     "static_assert_declaration",
     "field_declaration",
 )
+# Where a value must be known to the compiler.
+_EARLY = (
+    "static_assert_declaration",
+    "template_argument_list",
+    "template_parameter_list",
+    "array_declarator",
+    "case_statement",
+    "enumerator_list",
+    "type_descriptor",
+    "sizeof_expression",
+    "field_declaration",
+)
 
 
 @cache
@@ -187,4 +199,29 @@ def returns_nothing(function: Node) -> bool:
         and kind.text == b"void"
         and declarator is not None
         and declarator.type == "function_declarator"
+    )
+
+
+def is_evaluated_early(node: Node) -> bool:
+    """True for what a compiler needs the value of, and for what stands in no function's body."""
+    at = node
+    while at.type not in _EARLY:
+        if at.type in ("declaration", "field_declaration") and _is_constexpr(at):
+            return True
+        parent = at.parent
+        if parent is None:
+            return True
+        if parent.type == "function_definition":
+            runs = at.type in ("compound_statement", "field_initializer_list")
+            return not runs or _is_constexpr(parent)
+        chosen = any(child.type == "constexpr" for child in parent.children)
+        if chosen and at == parent.child_by_field_name("condition"):
+            return True
+        at = parent
+    return True
+
+
+def _is_constexpr(node: Node) -> bool:
+    return any(
+        child.type == "type_qualifier" and child.text == b"constexpr" for child in node.children
     )
