@@ -117,10 +117,11 @@ def test_campaigns_without_a_mutant_in_common_are_not_comparable() -> None:
 
 
 def test_near_misses_and_barely_caught_are_told_apart() -> None:
-    near, caught, bits, far = (f"{result(n, Outcome.KILLED).mutant.id}" for n in (1, 2, 3, 4))
+    ids = [result(n, Outcome.KILLED).mutant.id for n in (1, 2, 3, 4, 5)]
+    near, caught, bits, far, stopped = ids
     made = (
         result(1, Outcome.SURVIVED),
-        *(replace(result(n, Outcome.KILLED), killed_by=("a",)) for n in (2, 3, 4)),
+        *(replace(result(n, Outcome.KILLED), killed_by=("a",)) for n in (2, 3, 4, 5)),
     )
     kills = [
         Kill(near, "a", 9, 0, 0.4),
@@ -129,6 +130,9 @@ def test_near_misses_and_barely_caught_are_told_apart() -> None:
         Kill(bits, "a", 9, 1, 2.5),
         Kill(bits, "mask", 9, 1, None),
         Kill(far, "a", 9, 1, 40.0),
+        *(Kill(name, "quiet", 9, 0) for name in (caught, bits, far)),
+        # Run up to its first kill: what else would have seen it, and by how much, is not known.
+        Kill(stopped, "a", 1, 1, 1.5),
     ]
     told = [(what, kill.mutant, kill.margin) for what, kill in campaign_numbers.narrow(made, kills)]
     assert told == [("near miss", near, 0.4), ("barely caught", caught, 2.5)]

@@ -235,6 +235,11 @@ def test_a_check_is_worth_the_mutants_it_kills_and_those_it_alone_kills() -> Non
     }
 
 
+def test_a_mutant_stopped_at_its_first_kill_says_nothing_of_other_checks() -> None:
+    kills = [Kill("a", "mask", 1, 1), Kill("b", "mask", 3, 1), Kill("b", "ids", 3, 0)]
+    assert outcomes.worth_of_checks(kills)["mask"] == {"kills": 2, "alone": 1}
+
+
 def test_a_check_that_kills_nothing_or_never_ran_is_unneeded() -> None:
     kills = [Kill("a", "mask", 3, 1), Kill("a", "ids", 3, 0)]
     assert outcomes.unneeded_checks(["mask", "ids", "races"], kills) == ["ids", "races"]

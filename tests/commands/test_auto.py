@@ -165,3 +165,40 @@ def test_list_and_show_run_nothing(tree: Tree) -> None:
     assert "\n--- a/kernels/specimen/" in shown.stdout
     assert tree.runs() == []
     assert tree.run(*AUTO, "--show", "none/such").returncode == 6
+
+
+def test_up_to_the_first_kill_the_same_mutants_die_and_no_check_is_called_silent(
+    tree: Tree,
+) -> None:
+    some = ("relational", "boundary", "constant", "statement-deleted", "early-return", "barrier")
+    words = [*AUTO, *(word for name in some for word in ("--operator", name))]
+    code, whole = tree.json(*words)
+    first_code, first = tree.json(*words, "--first-kill")
+    assert first_code == code
+
+    def dead(document: dict[str, Any]) -> dict[str, bool]:
+        killed = {m["id"]: m["outcome"].startswith("killed") for m in document["mutants"]}
+        assert 0 < sum(killed.values()) < len(killed)
+        return killed
+
+    assert dead(first) == dead(whole)
+    stopped = {m["id"]: m for m in first["mutants"] if "stopped at its first kill" in m["why"]}
+    races = {m["id"] for m in first["mutants"] if m["race"]}
+    assert len(stopped) > 40
+    assert not races & set(stopped)
+    cells = [cell for cell in first["kills"] if cell["mutant"] in stopped]
+    assert all(cell["failed"] == cell["cases"] == 1 for cell in cells)
+    assert {cell["mutant"] for cell in cells} == set(stopped)
+    for mutant in stopped.values():
+        named = mutant["why"].rpartition(", by ")[2]
+        assert named in {cell["first_case"] for cell in cells if cell["mutant"] == mutant["id"]}
+    # Given again, nothing is run; without the option what was kept of it is too little.
+    _, again = tree.json(*words, "--first-kill")
+    assert all(mutant["reused"] for mutant in again["mutants"])
+    assert again["kills"] == first["kills"]
+
+
+def test_up_to_the_first_kill_is_for_automatic_mutants_on_the_cpu(tree: Tree) -> None:
+    done = tree.run("mutate", "--stage", STAGE, "--first-kill")
+    assert done.returncode == 2
+    assert "--first-kill goes with --auto" in done.stderr
