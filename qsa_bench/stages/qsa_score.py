@@ -45,7 +45,17 @@ from qsa_bench.stages.base import (
     Stage,
 )
 
-_GENERATED_ROWS = 250
+# Least and most rows of a generated launch, and the longest context: every other one has most rows.
+_GENERATED = (
+    (250, 250, 84),
+    (3, 8, 700),
+    (250, 250, 84),
+    (9, 32, 300),
+    (250, 250, 84),
+    (33, 40, 800),
+    (250, 250, 84),
+    (1, 2, 2000),
+)
 _SEEDS = 20
 _CHECKED_BYTES = 400_000
 
@@ -356,25 +366,36 @@ def _poisoned_query() -> Launch:
 
 
 def generated(seed: int) -> tuple[Case, int]:
-    """Return a case of random rows that see random lengths, zero among them, and its rows."""
+    """Return a case of random rows that see random lengths, zero among them, and its rows.
+
+    In turns launches are of so many rows, and over so long a context, that every body and shape of
+    a launch has them.
+    """
     random = seeded("generated-rows", seed)
-    tokens = 24 + seed % 61
-    rows = random.integers(0, tokens, _GENERATED_ROWS)
-    seen = random.integers(0, tokens + 1, _GENERATED_ROWS)
+    least, most, longest = _GENERATED[seed % len(_GENERATED)]
+    count = int(random.integers(least, most + 1))
+    tokens = int(random.integers(24, longest + 1))
+    rows = random.integers(0, tokens, count)
+    seen = random.integers(0, tokens + 1, count)
+    processors = int(random.choice((1, 4, 132)))
     made = next(
         _case(
             "generated",
             str(seed),
             _NUMERICS,
-            lambda: launch_of(
-                qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 5 - 2)),
-                rows.tolist(),
-                seen.tolist(),
+            lambda: replace(
+                launch_of(
+                    qsa.random_inputs(tokens, "generated", seed, scale=10.0 ** (seed % 5 - 2)),
+                    rows.tolist(),
+                    seen.tolist(),
+                    extra_cols=seed % 3,
+                ),
+                multiprocessors=processors,
             ),
             schedules=ONE_SCHEDULE,
         )
     )
-    return made, _GENERATED_ROWS
+    return made, count
 
 
 def cases(golden: Golden | None) -> Sequence[Case]:

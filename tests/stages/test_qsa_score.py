@@ -489,3 +489,20 @@ def test_a_key_rounded_the_other_way_moves_scores_by_more_than_the_tight_bound()
     found = by_check(judge_scores(want, written(as_f32(wrong.value), want.written)))
     assert found["score"].status is Status.WRONG
     assert (found["score"].evidence.margin or 0) > 10
+
+
+def test_generated_launches_pass_and_have_every_shape() -> None:
+    """Evidence that reached no body, or one tile alone, would say nothing of the others."""
+    made = [qsa_score.generated(seed) for seed in range(16)]
+    assert [
+        verdict for verdict in gated(STAGE, [case for case, _ in made]) if not verdict.passed
+    ] == []
+    shapes = set()
+    for case, rows in made:
+        built = case.build()
+        assert built.buffer("rows").elements == rows
+        blocks = int(built.array("visible_len").max()) // 4
+        shape = next(most for most in (2, 8, 32, 250) if rows <= most)
+        shapes.add((shape, blocks > 64))
+    # Two rows and eight at most, up to 32, and tiles of rows; each over one tile of keys or more.
+    assert {(2, True), (8, True), (32, False), (250, False), (250, True)} <= shapes
