@@ -33,6 +33,8 @@ PLAIN = "plain"
 CHECKED = "checked"
 # What orders two accesses does not depend on the order they were run in, so one order is enough.
 _CHECKED_SCHEDULES = (Schedule("fifo"),)
+# A mutant first meets two orders, FIFO and LIFO: what other orders alone show is a race.
+_FIRST_ORDERS = 2
 # A device orders its threads as it likes. Two runs place the buffers in two ways.
 _DEVICE_SCHEDULES = (Schedule("device"), Schedule("device", 1))
 # A mutant may use this many times the clean kernel's fuel and time before it counts as endless:
@@ -233,18 +235,24 @@ class Workload:
         cases: Sequence[Case],
         orders: Sequence[Schedule] | None = None,
         judged: bool = True,
+        first: bool = False,
     ) -> list[Job]:
         """Return what a child is to do for these cases; `orders` replace their own.
 
-        Without `judged` every output is written, also one that was judged before.
+        Without `judged` every output is written, also one that was judged before. `first`, as for
+        `gate`.
         """
+        first = first and self.target == HOST
         jobs: list[Job] = []
         wanted = {case.id for case in cases}
         for index, case in enumerate(self.cases):
             if case.id not in wanted or (mode == CHECKED and not case.checked):
                 continue
+            if first and case.reserve:
+                continue
             own = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
             own = own[: SCHEDULE_COUNTS[case.schedules]] if orders is None else tuple(orders)
+            own = own[:_FIRST_ORDERS] if first else own
             with self._lock:
                 known = tuple(self._findings.get(case.id, ()))
             jobs.append(
@@ -271,10 +279,12 @@ class Workload:
         phase: str = "",
         judged: bool = True,
         orders: Sequence[Schedule] | None = None,
+        first: bool = False,
     ) -> Seen:
         """Run every case on the builds and judge it; `cases` and `modes` narrow it.
 
         Not `judged`, there are digests and no verdicts. `orders` of threads replace the cases' own.
+        `first` is what a mutant meets first: on the CPU no case in reserve, and FIFO and LIFO alone.
         """
         given = limits or Limits()
         chosen = self.cases if cases is None else list(cases)
@@ -287,7 +297,7 @@ class Workload:
         build_digest = builds.digest
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
-                jobs = self.jobs(mode, given, chosen, orders, judged)
+                jobs = self.jobs(mode, given, chosen, orders, judged, first)
                 keys = {job.case: job.key for job in jobs}
                 for seen in observe(
                     self.target,

@@ -1,8 +1,8 @@
 """Automatic mutants one by one: built, told apart by their machine code, run as far as it takes.
 
 A mutant whose object code is the production kernel's is equivalent, and mutants with the same code
-run once. The plain build runs every case; the access checker is asked only where a plain run saw
-nothing or an order of accesses was broken.
+run once. The plain build meets every case under every order unless the first ones kill it; the access
+checker is asked only where a plain run saw nothing or an order of accesses was broken.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.operators import OPERATORS
 from qsa_bench.parity import CHECKED, PLAIN, Limits, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.races import Races, Seldom
+from qsa_bench.runner import HOST
 from qsa_bench.stages.base import Stage
 
 _CODE_DIGITS = 16
@@ -177,12 +178,14 @@ class Trials:
 
     def _gate(self, mutant: Mutant, tree: Path, plain: StageBuilds) -> _Run:
         cases = self._workload.brief
-        if self._order is None or mutant.race:
-            seen = self._workload.gate(plain, self._limits, cases=cases)
-        else:
+        if self._order is not None and not mutant.race:
             seen, killed = self._order.first_kill(plain, self._limits, cases)
             if killed:
                 return _Run(tuple(seen.verdicts), plain.all, False, stopped=True)
+        else:
+            seen = self._workload.gate(plain, self._limits, cases=cases, first=True)
+            if self._target == HOST and not seen.failures:
+                seen = self._workload.gate(plain, self._limits, cases=cases)
         verdicts, builds, by_clock = list(seen.verdicts), list(plain.all), seen.by_clock
         if CHECKED in modes_of(self._target) and (mutant.race or not seen.failures):
             checked = self._build(mutant, tree, CHECKED)

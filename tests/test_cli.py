@@ -123,6 +123,7 @@ def test_cases_say_how_many_orders_they_are_run_under_and_whether_checked(
     listed = json.loads(capsys.readouterr().out)["cases"]
     assert {row["orders"] for row in listed} == {"every", "few", "one"}
     assert {row["checker"] for row in listed} == {"yes", "no"}
+    assert {row["reserve"] for row in listed} == {"yes", "no"}
     assert all(all(row.values()) for row in listed)
 
 

@@ -96,6 +96,19 @@ def test_a_case_runs_under_as_many_orders_as_it_asks_for(gate: Gate) -> None:
     assert runs == {("2x33", "level"): 4, ("2x33", "races"): 1, ("one-order", "level"): 1}
 
 
+def test_a_mutant_first_meets_two_orders_and_no_case_in_reserve(gate: Gate) -> None:
+    cases = [replace(case, reserve=case.label == "3x64") for case in gate.cases("2x33", "3x64")]
+    with gate.workload(cases, seeds=2) as workload:
+        seen = workload.gate(gate.builds(), None, (gate.tree.root,), first=True)
+    assert {verdict.case for verdict in seen.verdicts} == {cases[0].id}
+    runs = {verdict.check: verdict.runs for verdict in seen.verdicts}
+    assert (runs["level"], runs["races"]) == (2, 1)
+    # A device has its own orders, and no time to lose by a second gate.
+    with Workload(gate.stage, cases, "cuda", 2) as device:
+        jobs = device.jobs(PLAIN, Limits(), cases, first=True)
+    assert [len(job.schedules) for job in jobs] == [2, 2]
+
+
 def test_a_case_too_large_for_the_checker_is_not_given_to_it(gate: Gate) -> None:
     seen = gate.run("one-order", modes=(PLAIN, CHECKED))
     assert checks(seen.verdicts).isdisjoint(CHECKERS)

@@ -41,7 +41,9 @@ def _cases(request: ListRequest) -> _Rows:
         for case in stage.cases(_golden(stage, request.golden)):
             if request.target in case.targets:
                 checked = "yes" if case.checked else "no"
-                yield (case.id, case.schedules, checked, ", ".join(case.clauses), case.family)
+                reserve = "yes" if case.reserve else "no"
+                clauses = ", ".join(case.clauses)
+                yield (case.id, case.schedules, checked, clauses, case.family, reserve)
 
 
 def _golden(stage: Stage, path: Path | None) -> goldens.Golden | None:
@@ -107,7 +109,7 @@ def _exit_codes(_request: ListRequest) -> _Rows:
 _LISTS: Mapping[str, tuple[tuple[str, ...], Callable[[ListRequest], _Rows]]] = {
     "stages": (("stage", "summary", "golden", "kernels"), _stages),
     "kernels": (("kernel", "source", "entries", "targets"), _kernels),
-    "cases": (("case", "orders", "checker", "clauses", "family"), _cases),
+    "cases": (("case", "orders", "checker", "clauses", "family", "reserve"), _cases),
     "checks": (("check", "stage", "what it holds"), _checks),
     "clauses": (("clause", "stage", "what it says"), _named(lambda stage: stage.clauses)),
     "mutants": (("mutant", "expect", "proves", "killed by", "clause"), _mutants),

@@ -1,4 +1,4 @@
-"""Cases of select that reach one launch path each: rows spread over clusters, and CTAs alone.
+"""Cases of select that reach one launch path each: rows spread over clusters, CTAs alone, long rows.
 
 The CPU build spreads one or two rows of more than 1,600 blocks over four CTAs, and keeps every
 other row in one; the edges below are those of its parts.
@@ -9,8 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from qsa_bench import families
+from qsa_bench.model import Role
 from qsa_bench.oracles.select import RATIO
-from qsa_bench.stages._qsa_select_cases import BUDGET, ragged_rows, single_row
+from qsa_bench.program import Buffer, Call, Program
+from qsa_bench.stages._qsa_select_cases import (
+    BUDGET,
+    STAGE_NAME,
+    Launch,
+    oracle_judge,
+    program,
+    ragged_rows,
+    single_row,
+)
 from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case
 
 _CTAS = 4
@@ -21,10 +32,60 @@ _PART = -(-_CAPACITY // RATIO // _CTAS) * RATIO
 
 def paths_of_select() -> Iterator[Case]:
     """Yield the families of the launch paths."""
+    yield from _long()
+    yield _far_offset()
     yield from _clusters()
     yield from _part_edges()
     yield from _cluster_rows()
     yield from _rows_read_again()
+
+
+def _long() -> Iterator[Case]:
+    clauses = ("any-distribution", "long-rows")
+    for blocks in (8191, 32769, 65535, 65536, 65537):
+        yield single_row("long", "relu4", blocks, clauses, schedules=ONE_SCHEDULE, reserve=True)
+    for name in ("quantised", "equal", "zero-plateau", "random-bits"):
+        yield single_row("long", name, 65537, clauses, schedules=ONE_SCHEDULE, reserve=True)
+    yield single_row("long", "relu4", 262144, clauses, schedules=ONE_SCHEDULE, tail=0, reserve=True)
+    for name in ("relu4", "quantised"):
+        for capability in (80, 86):
+            yield single_row(
+                "portable",
+                name,
+                20000,
+                clauses,
+                schedules=ONE_SCHEDULE,
+                compute_capability=capability,
+                reserve=True,
+            )
+
+
+def _far_offset() -> Case:
+    """Rows whose scores lie beyond 2**31 elements: by stride, so that little memory is touched."""
+    stride = (1 << 30) + 8
+    positions = (79, 83, 87)
+    random = families.seeded(STAGE_NAME, "far")
+    prefixes = [families.relu4(random, (position + 1) // RATIO) for position in positions]
+
+    def build() -> Program:
+        near = program(Launch(prefixes, positions, 88, 22, 64))
+        segments = tuple((row * stride, prefix) for row, prefix in enumerate(prefixes))
+        far = Buffer("scores", "f32", (2 * stride + 22,), Role.INPUT, segments=segments)
+        calls = tuple(
+            Call(call.kernel, call.entry, {**call.values, "score_cols": stride})
+            for call in near.calls
+        )
+        return Program((far, *near.buffers[1:]), calls)
+
+    return Case(
+        STAGE_NAME,
+        "far-offset",
+        "two-to-the-31",
+        ("offsets-64-bit",),
+        build,
+        oracle_judge(lambda: Launch(prefixes, positions, 88, 22, 64)),
+        schedules=ONE_SCHEDULE,
+    )
 
 
 def _clusters() -> Iterator[Case]:
@@ -47,6 +108,7 @@ def _clusters() -> Iterator[Case]:
     ):
         orders = FEW_SCHEDULES if name in ("relu4", "quantised", "low-byte") else ONE_SCHEDULE
         for budget in (64, BUDGET):
+            first = name == "random-bits" if budget == 64 else orders == FEW_SCHEDULES
             yield single_row(
                 "cluster",
                 name,
@@ -54,6 +116,7 @@ def _clusters() -> Iterator[Case]:
                 clauses,
                 budget=budget,
                 schedules=orders if budget == BUDGET else ONE_SCHEDULE,
+                reserve=not first,
             )
     for name in ("relu4", "equal", "three-values"):
         yield single_row(
@@ -73,6 +136,7 @@ def _part_edges() -> Iterator[Case]:
             budget=64,
             capacity=RATIO * _CAPACITY + 3,
             schedules=ONE_SCHEDULE,
+            reserve=True,
         )
     # A row that keeps all and yet lies in two parts; one that a single part holds.
     for blocks in (300, _PART + 2, BUDGET // RATIO, BUDGET // RATIO + 1):
@@ -117,6 +181,7 @@ def _cluster_rows() -> Iterator[Case]:
             spare=7,
             family="cluster-rows",
             schedules=ONE_SCHEDULE,
+            reserve=True,
             beyond=beyond,
         )
     # A launch whose rows all lie within the budget has a kernel of its own.
@@ -144,6 +209,7 @@ def _rows_read_again() -> Iterator[Case]:
             clauses,
             schedules=ONE_SCHEDULE,
             compute_capability=80,
+            reserve=name != "low-byte",
         )
     yield single_row(
         "portable-checked",

@@ -41,6 +41,7 @@ class Case:
     `counts_bits` marks the golden cases whose differing mask bits are counted for a mutant.
     `writes` is False where the contract lets no byte be written (refusals, empty prefixes, traps):
     the writes-nothing control need not fail there. With `may_write` none is owed, but any may be.
+    `reserve` says that a mutant meets the case only where the others leave it alive.
     """
 
     stage: str
@@ -55,6 +56,7 @@ class Case:
     counts_bits: bool = False
     writes: bool = True
     may_write: bool = False
+    reserve: bool = False
 
     @cached_property
     def id(self) -> str:

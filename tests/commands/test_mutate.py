@@ -262,6 +262,24 @@ def run(*globs: str) -> StoredRun:
     return mutate.run(request, NullProgress())
 
 
+def test_a_mutant_meets_what_is_in_reserve_only_where_the_rest_leaves_it_alive(
+    planted: Tree,
+) -> None:
+    planted.edit(
+        "qsa_bench/stages/specimen.py",
+        "built, checked=True)",
+        "built, checked=True, reserve=count > 1)",
+    )
+    replant()
+    # The second is seen by the checker alone, in a case of more than one element.
+    names = ("counts-equals", "drops-the-barrier", "controls/does-nothing")
+    stored = run(*names)
+    assert stored.run.exit_code == 0
+    met = {kill.mutant: kill.cases for kill in stored.kills if kill.check == "rank"}
+    killed, late, alive = (met[f"{STAGE}/{name}"] for name in names)
+    assert (killed, late, alive) == (3, 5, 5)
+
+
 def refused(tree: Tree, code: int, *words: str) -> str:
     """Run a command that refuses; return its one line."""
     done = tree.run(*MUTATE, *words)
