@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,9 +180,10 @@ class Tree:
 
 
 def apply(mutant: Mutant, root: Path, scratch: Path) -> Tree:
-    """Copy the tree to `scratch`, apply the patch there and prove that nothing else changed.
+    """Make a copy of the tree in `scratch`, apply the patch there and prove that nothing else changed.
 
-    ManifestError when the patch is stale, or a file it does not name differs.
+    Kernels that the patch does not name are links to the tree's. ManifestError when the patch is
+    stale, or a file it does not name differs.
     """
     try:
         changed = patches.apply_to_tree(mutant.patch, locator(root))
@@ -192,14 +194,20 @@ def apply(mutant: Mutant, root: Path, scratch: Path) -> Tree:
     locate = locator(root)
     parts = ["kernels"] + (["qsa_bench"] if python else [])
     for part in parts:
-        shutil.copytree(locate(f"{part}/"), scratch / part, ignore=ignore)
+        # A package that is imported asks where its files lie: links would lead back to the tree.
+        copy = shutil.copy2 if part == "qsa_bench" else os.symlink
+        source = locate(f"{part}/").resolve()
+        shutil.copytree(source, scratch / part, ignore=ignore, copy_function=copy)
     for path, content in changed.items():
+        (scratch / path).unlink()
         (scratch / path).write_text(content)
     differing = {
         str(path.relative_to(scratch))
         for part in parts
         for path in (scratch / part).rglob("*")
-        if path.is_file() and _hash(path) != _hash(locate(str(path.relative_to(scratch))))
+        if path.is_file()
+        and not path.is_symlink()
+        and _hash(path) != _hash(locate(str(path.relative_to(scratch))))
     }
     if differing != set(changed):
         raise ManifestError(
