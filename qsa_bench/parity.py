@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qsa_bench import judge, program
@@ -298,6 +298,9 @@ class Workload:
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
                 jobs = self.jobs(mode, given, chosen, orders, judged, first)
+                # The checker's say is all that is asked of a checked run.
+                written = judged and mode != CHECKED
+                jobs = [replace(job, written=written) for job in jobs]
                 keys = {job.case: job.key for job in jobs}
                 for seen in observe(
                     self.target,

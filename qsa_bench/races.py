@@ -38,7 +38,7 @@ class Races:
         ][:_MOST_CASES]
         self._workload = Workload(stage, small, "host", _SEEDS)
         try:
-            self._clean = self._workload.gate(builds, modes=(PLAIN,))
+            self._clean = self._workload.gate(builds, modes=(PLAIN,), judged=False)
         except BaseException:
             self._workload.close()
             raise
@@ -51,7 +51,7 @@ class Races:
 
     def seen(self, builds: StageBuilds) -> Seldom:
         """Return how many orders give a mutant away; one that ends a run early does so in all."""
-        seen = self._workload.gate(builds, self._clean.limits, modes=(PLAIN,))
+        seen = self._workload.gate(builds, self._clean.limits, modes=(PLAIN,), judged=False)
         killed = {
             order
             for case, clean in self._clean.digests.items()

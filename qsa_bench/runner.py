@@ -55,7 +55,8 @@ class Job:
     """One case for a child: its program's file and the schedules to run it under.
 
     `fuel` limits the emulated steps of one call, 0 for the runtime's default. `known` are digests
-    of outputs the parent has judged before, so that the child need not write them again. `traps`
+    of outputs the parent has judged before, so that the child need not write them again; without
+    `written` it writes none, and their digests are all that is wanted of outputs. `traps`
     says that the case must trap, which takes a real device's context with it.
     """
 
@@ -67,6 +68,7 @@ class Job:
     limit_s: float = 60.0
     known: tuple[str, ...] = ()
     traps: bool = False
+    written: bool = True
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ def _message(job: Job, libraries: Mapping[str, str], out: Path) -> dict[str, Any
         "libraries": dict(libraries),
         "fuel": job.fuel,
         "known": list(job.known),
+        "written": job.written,
         "out": str(out),
         "runs": [
             {"schedule": schedule.kind, "seed": schedule.seed, "index": index}

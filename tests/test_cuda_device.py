@@ -113,6 +113,7 @@ class Gpu:
             "libraries": {"deed": str(self.folder / "libdeed.so")},
             "fuel": 0,
             "known": [],
+            "written": True,
             "out": str(self.folder),
             "runs": [{"schedule": "device", "seed": n, "index": n} for n in range(runs)],
         }
