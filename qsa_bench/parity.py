@@ -7,6 +7,7 @@ prepared once, and an output that was judged once is not judged again.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import shutil
 import tempfile
 import threading
@@ -33,8 +34,10 @@ PLAIN = "plain"
 CHECKED = "checked"
 # What orders two accesses does not depend on the order they were run in, so one order is enough.
 _CHECKED_SCHEDULES = (Schedule("fifo"),)
-# A mutant first meets two orders, FIFO and LIFO: what other orders alone show is a race.
+# A mutant first meets two orders, FIFO and LIFO: what other orders alone show is a race. Under the
+# checker it first meets the largest cases of each family, so many.
 _FIRST_ORDERS = 2
+_FIRST_CHECKED = 4
 # A device orders its threads as it likes. Two runs place the buffers in two ways.
 _DEVICE_SCHEDULES = (Schedule("device"), Schedule("device", 1))
 # A mutant may use this many times the clean kernel's fuel and time before it counts as endless:
@@ -244,11 +247,9 @@ class Workload:
         """
         first = first and self.target == HOST
         jobs: list[Job] = []
-        wanted = {case.id for case in cases}
+        wanted = {case.id for case in (self._first(mode, cases) if first else cases)}
         for index, case in enumerate(self.cases):
             if case.id not in wanted or (mode == CHECKED and not case.checked):
-                continue
-            if first and case.reserve:
                 continue
             own = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
             own = own[: SCHEDULE_COUNTS[case.schedules]] if orders is None else tuple(orders)
@@ -269,6 +270,23 @@ class Workload:
             )
         return jobs
 
+    def _first(self, mode: str, cases: Sequence[Case]) -> list[Case]:
+        """Return which of the cases a mutant meets first in a mode."""
+        chosen = [case for case in cases if not case.reserve]
+        if mode != CHECKED:
+            return chosen
+        families: dict[str, list[Case]] = {}
+        for case in chosen:
+            if case.checked:
+                families.setdefault(case.family, []).append(case)
+        return [
+            case
+            for family in families.values()
+            for case in heapq.nlargest(
+                _FIRST_CHECKED, family, key=lambda case: self._programs[case.id].bytes
+            )
+        ]
+
     def gate(
         self,
         builds: StageBuilds,
@@ -284,7 +302,8 @@ class Workload:
         """Run every case on the builds and judge it; `cases` and `modes` narrow it.
 
         Not `judged`, there are digests and no verdicts. `orders` of threads replace the cases' own.
-        `first` is what a mutant meets first: on the CPU no case in reserve, and FIFO and LIFO alone.
+        `first` is what a mutant meets first: on the CPU no case in reserve, FIFO and LIFO alone, and
+        under the checker the largest cases of each family.
         """
         given = limits or Limits()
         chosen = self.cases if cases is None else list(cases)

@@ -103,6 +103,12 @@ def test_a_mutant_first_meets_two_orders_and_no_case_in_reserve(gate: Gate) -> N
     assert {verdict.case for verdict in seen.verdicts} == {cases[0].id}
     runs = {verdict.check: verdict.runs for verdict in seen.verdicts}
     assert (runs["level"], runs["races"]) == (2, 1)
+    # Of six in a family the checker takes the four largest.
+    alike = gate.cases("2x33")[0]
+    many = [replace(alike, label=f"copy-{n}") for n in range(5)] + gate.cases("3x64")
+    with gate.workload(many) as workload:
+        jobs = workload.jobs(CHECKED, Limits(), many, first=True)
+    assert [job.case.rpartition("/")[2] for job in jobs] == ["copy-0", "copy-1", "copy-2", "3x64"]
     # A device has its own orders, and no time to lose by a second gate.
     with Workload(gate.stage, cases, "cuda", 2) as device:
         jobs = device.jobs(PLAIN, Limits(), cases, first=True)
