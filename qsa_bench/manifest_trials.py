@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qsa_bench import baseline, mutants, outcomes, repeats, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError
-from qsa_bench.model import Expect, Mutant, MutantResult, Outcome, Verdict
+from qsa_bench.model import Expect, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
 from qsa_bench.races import Races
 from qsa_bench.runner import HOST
@@ -42,20 +43,18 @@ def run(
             result = _same_code(mutant, target, time.perf_counter() - begun)
             return Trial(result, (), made.all)
         python_path = (tree.root,) if tree.python else ()
-        seen = _gate(mutant, made, workload, limits, python_path)
-        verdicts = [*seen.verdicts]
-        race: tuple[int, int] | None = None
+        seen, result, kills = _gate(mutant, made, workload, limits, python_path)
         if target != HOST:
             examined = repeats.cases_of(workload)
-            verdicts += tools.examine(workload, made, examined, python_path)
+            verdicts = [*seen.verdicts, *tools.examine(workload, made, examined, python_path)]
+            race: tuple[int, int] | None = None
             if mutant.race:
                 found = repeats.repeat(workload, made, limits, python_path=python_path)
                 race = (found.hits, found.runs)
+            result, kills = _judge(mutant, workload, verdicts, race)
         ordered = races is not None and mutant.race and not tree.python
         seldom = races.seen(made) if races is not None and ordered else None
-    bits = _differing_bits(workload, verdicts)
-    seconds = round(time.perf_counter() - begun, 3)
-    result, kills = outcomes.result_of(mutant, target, verdicts, bits, seconds, race)
+    result = replace(result, seconds=round(time.perf_counter() - begun, 3))
     return Trial(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
 
 
@@ -65,7 +64,7 @@ def _gate(
     workload: Workload,
     limits: Limits,
     python_path: Sequence[Path],
-) -> Seen:
+) -> tuple[Seen, MutantResult, list[Kill]]:
     """Gate a mutant on what it meets first; on everything where that is not all its manifest says.
 
     A mutant that should live so meets every case under every order. On a device there is one gate.
@@ -73,11 +72,21 @@ def _gate(
     cases = cases_for(mutant, workload)
     if workload.target == HOST and mutant.expect is not Expect.SURVIVES:
         seen = workload.gate(made, limits, python_path, cases, first=True)
-        bits = _differing_bits(workload, seen.verdicts)
-        result, _ = outcomes.result_of(mutant, workload.target, seen.verdicts, bits, 0.0)
+        result, kills = _judge(mutant, workload, seen.verdicts)
         if result.as_expected:
-            return seen
-    return workload.gate(made, limits, python_path, cases)
+            return seen, result, kills
+    seen = workload.gate(made, limits, python_path, cases)
+    return seen, *_judge(mutant, workload, seen.verdicts)
+
+
+def _judge(
+    mutant: Mutant,
+    workload: Workload,
+    verdicts: Sequence[Verdict],
+    race: tuple[int, int] | None = None,
+) -> tuple[MutantResult, list[Kill]]:
+    bits = _differing_bits(workload, verdicts)
+    return outcomes.result_of(mutant, workload.target, verdicts, bits, 0.0, race)
 
 
 def _build(
