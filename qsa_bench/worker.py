@@ -2,9 +2,9 @@
 
 `python -m qsa_bench.worker TARGET` reads one JSON job a line on stdin and answers in JSON lines on
 stdout: {"ready": target} before the first, or {"unavailable": why} where there is no device to be had,
-{"begin": id} before a case, {"case": id, "run": {...}} after each of its runs, {"case": id, "lost": ...} after all, {"case": id, "failed": ...} when the worker itself
-could not do its work. Only the standard library is imported for the host target, so that a child is up
-in a few hundredths of a second.
+{"case": id, "run": {...}} after each run of a case, {"case": id, "lost": ...} after all, {"case": id,
+"failed": ...} when the worker itself could not do its work. Only the standard library is imported for
+the host target, so that a child is up in a few hundredths of a second.
 Whatever dies here (a trap's context, a segment fault, a hang) dies without harming its parent: jobs are
 done in a fork of this process, which says {"died": code} of one that died and forks the next. A
 mutant that crashes in a hundred cases so costs a hundred forks, not a hundred starts of Python.
@@ -236,7 +236,6 @@ def _serve(target: ModuleType, say: Callable[[Mapping[str, Any]], None]) -> int:
         job = json.loads(line)
         if "renew" in job:
             return _WORN_OUT
-        say({"begin": job["case"]})
         try:
             _run_case(device, job, say)
         except _WorkerError as error:
