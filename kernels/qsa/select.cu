@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
 }
 
 // Capacities that no row can outgrow its budget in: nothing to search, so nothing of the search is loaded.
-constexpr int kShortThreads = 128;
+constexpr int kShortThreads = QSA_HOST ? 64 : 128;
 
 __global__ void __launch_bounds__(kShortThreads)
     short_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
