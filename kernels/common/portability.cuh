@@ -10,7 +10,8 @@
 //   QSA_HOST              1 for the CPU, 0 for a GPU
 //   qsa::add_from_lane_above(value, step)    one step of a sum over a warp's lanes from the caller's up
 //   qsa::is_rare(condition) touch(address)    hints
-//   qsa::SharedWords(p, first).increment(i)    counts in words of shared memory; qsa::in_register(v)
+//   qsa::SharedWords(p, first).increment(i) take(i)    counts in words of shared memory
+//   qsa::in_register(v)
 //   qsa::cluster_rank() cluster_size() cluster_sync() cluster_arrive() cluster_wait()
 //   qsa::map_shared_rank(p, rank)
 //   qsa::Mailbox open(senders) expect(rank, bytes) send(rank, p, value) sent() wait(parity)
@@ -138,6 +139,12 @@ class SharedWords {
   // `words` are those from index `first` on.
   __device__ __forceinline__ SharedWords(const uint32_t* words, uint32_t first)
       : address_(in_register(static_cast<uint32_t>(__cvta_generic_to_shared(words)) - 4u * first)) {}
+  // Adds one to the word of that index, atomically, and says what it was.
+  __device__ __forceinline__ uint32_t take(uint32_t index) const {
+    uint32_t before;
+    asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(before) : "r"(address_ + 4u * index) : "memory");
+    return before;
+  }
   // Adds one to the word of that index, atomically.
   __device__ __forceinline__ void increment(uint32_t index) const {
     asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address_ + 4u * index) : "memory");

@@ -50,6 +50,7 @@ struct ListOutput {
 
   __device__ __forceinline__ void overlap() {}
   __device__ __forceinline__ void finish_overlap() {}
+  __device__ __forceinline__ void settle() {}
 
  private:
   // The first of `own` places in the list that are this lane's alone. All lanes of the warp call it.

@@ -99,14 +99,15 @@ struct ClusterTeam {
   __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
     elements.key[shared.threshold.before + place] = key_of(score, first + index);
   }
-  // Keeps those of the `need` first of all CTAs' elements that are this CTA's.
+  // Keeps those of the first of the window's elements that are this CTA's.
   template <class Output>
-  __device__ QSA_PASS void keep_listed(uint32_t need, Output& output) {
+  __device__ QSA_PASS void keep_listed(const Window& window, Output& output) {
     __syncthreads();  // this CTA's list is complete before it is told
     tell_listed();
+    output.settle();            // while the lists are on their way
     exchange.list_box.wait(0);  // all lists are complete before any of them is ranked
     const uint32_t before = shared.threshold.before;
-    rank_listed<kThreads>(elements, before, before + shared.listed, shared.threshold.population, need,
+    rank_listed<kThreads>(elements, before, before + shared.listed, shared.threshold.population, window.need,
                           [&](uint32_t index) { output.keep(index - first); });
   }
 

@@ -18,6 +18,7 @@
 //            keep_marked(scores, marks)  keeps the elements of the tile held that have marks
 //            overlap()                once a vector in the first pass: work to hide behind the histogram
 //            finish_overlap()         ends that work; what it wrote is ordered before every element kept
+//            settle()                 once, after a barrier behind finish_overlap() and every keep_above()
 // All but keep() and overlap() are called by all threads of the CTA together. Every kept element is kept
 // once, in any order, by the CTA that holds it.
 //
@@ -162,6 +163,9 @@ __device__ QSA_PASS void narrow_scores(Team& team, Window& window, Scores& score
 // Last pass: keeps what stands before the window and lists what lies inside, in any order.
 template <class Team, class Scores, class Output>
 __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& scores, Output& output) {
+  // One word alone. Were its index known to be zero, the compiler would have a warp add together first, which
+  // takes longer than the few additions that there are.
+  const SharedWords listed(&team.shared.listed, 0);
   scores.for_each_tile([&] {
     output.keep_above(scores, window.highest);
     float score = 0.0f;
@@ -178,7 +182,7 @@ __device__ QSA_PASS void collect(Team& team, const Window& window, Scores& score
       if (!is_greatest) {
         score = scores.score_of_mark(mark);
       }
-      team.list(atomicAdd(&team.shared.listed, 1u), score, index);
+      team.list(listed.take(index >> 31), score, index);
     }
   });
 }
@@ -298,10 +302,11 @@ __device__ QSA_PASS void select_first(Team& team, Scores& scores, uint32_t keep,
   }
   if (is_rare(is_tied)) {
     keep_ties(team, window, scores, output);
+    output.settle();
     return;
   }
   collect(team, window, scores, output);
-  team.keep_listed(window.need, output);
+  team.keep_listed(window, output);
 }
 
 }  // namespace select

@@ -95,12 +95,14 @@ struct LocalTeam {
   __device__ __forceinline__ void list(uint32_t place, float score, uint32_t index) const {
     elements.key[place] = key_of(score, index);
   }
-  // Keeps the `need` first of the elements listed.
+  // Keeps the first of the elements of the window, all of which are listed.
   template <class Output>
-  __device__ QSA_PASS void keep_listed(uint32_t need, Output& output) {
+  __device__ QSA_PASS void keep_listed(const Window& window, Output& output) {
     __syncthreads();  // the list is complete before any of it is ranked
-    const uint32_t listed = shared.listed;
-    rank_listed<kThreads>(elements, 0, listed, listed, need, [&](uint32_t index) { output.keep(index); });
+    // No more are listed than the window holds, and that is known by now.
+    const uint32_t most = window.population;
+    rank_listed<kThreads>(elements, 0, most, most, window.need, [&](uint32_t index) { output.keep(index); });
+    output.settle();
   }
   __device__ __forceinline__ void take_own_share(Window&) const {}
   __device__ __forceinline__ void take_own_share_of_bin(Window&) const {}

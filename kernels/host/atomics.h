@@ -95,6 +95,7 @@ namespace qsa {
 class SharedWords {
  public:
   QSA_HOST_INLINE SharedWords(uint32_t* words, uint32_t first) : words_(words), first_(first) {}
+  QSA_HOST_INLINE uint32_t take(uint32_t index) const { return atomicAdd(words_ + (index - first_), 1u); }
   QSA_HOST_INLINE void increment(uint32_t index) const { atomicAdd(words_ + (index - first_), 1u); }
 
  private:

@@ -26,17 +26,27 @@ __device__ __forceinline__ uint32_t leading_ones(int32_t ones) {
 }
 
 // kWritesVectors: a row of many scores a thread is written once instead, after the threshold is known.
-template <int kThreads, bool kWritesVectors = false>
+// kIsPlain: the row begins on such a boundary.
+template <int kThreads, bool kWritesVectors = false, bool kIsPlain = false>
 class MaskRow {
  public:
   __device__ __forceinline__ MaskRow(uint8_t* row, int32_t tokens)
       : row_(row),
         tokens_(tokens),
-        lead_(min(tokens, static_cast<int32_t>(-reinterpret_cast<uintptr_t>(row) % kChunk))),
+        lead_(kIsPlain ? 0 : min(tokens, static_cast<int32_t>(-reinterpret_cast<uintptr_t>(row) % kChunk))),
         chunk_(reinterpret_cast<uint4*>(row + lead_)),
         chunks_((tokens - lead_) / kChunk),
         next_(static_cast<int32_t>(threadIdx.x)),
-        vectors_(0) {}
+        vectors_(0),
+        tail_first_(0),
+        tail_(0) {}
+
+  // Before the engine sees this row: settle() sets those of the `count` < 4 tokens from `first` on that lie
+  // in this part of it.
+  __device__ __forceinline__ void expect_tail(int32_t first, int32_t count) {
+    tail_first_ = first;
+    tail_ = count;
+  }
 
   // With kWritesVectors, before the engine sees `scores`, those of this row: where every vector of them is a
   // chunk, keep_above() alone writes these, zeros and ones together, and must be called for every tile.
@@ -130,11 +140,11 @@ class MaskRow {
     write_ends(ones);
   }
 
-  // Sets those of the `count` < 4 tokens from `first` on that lie in this part of the row.
-  __device__ __forceinline__ void set(int32_t first, int32_t count) {
+  // Sets the tail, over zeros that a barrier stands behind.
+  __device__ __forceinline__ void settle() {
     const int32_t i = static_cast<int32_t>(threadIdx.x);
-    const int32_t token = first + i;
-    if (i < count && token >= 0 && token < tokens_) {
+    const int32_t token = tail_first_ + i;
+    if (i < tail_ && token >= 0 && token < tokens_) {
       row_[token] = 1;
     }
   }
@@ -144,7 +154,7 @@ class MaskRow {
 
   // Whether the four bytes of every block are one aligned word.
   __device__ __forceinline__ bool has_whole_words() const {
-    return reinterpret_cast<uintptr_t>(row_) % sizeof(uint32_t) == 0;
+    return kIsPlain || reinterpret_cast<uintptr_t>(row_) % sizeof(uint32_t) == 0;
   }
 
   __device__ __forceinline__ void set_word(int32_t block) {
@@ -171,7 +181,7 @@ class MaskRow {
   // The bytes outside whole chunks; both ends are shorter than a chunk.
   __device__ __forceinline__ void write_ends(int32_t ones) {
     const int32_t thread = static_cast<int32_t>(threadIdx.x);
-    if (thread < lead_) {
+    if (!kIsPlain && thread < lead_) {
       row_[thread] = thread < ones ? 1 : 0;
     }
     const int32_t token = chunk_begin(chunks_) + thread;
@@ -187,6 +197,8 @@ class MaskRow {
   int32_t chunks_;   // whole chunks of 16 bytes from there on
   int32_t next_;     // the next chunk of this thread's to clear
   int32_t vectors_;  // chunks that keep_above() writes
+  int32_t tail_first_;
+  int32_t tail_;
 };
 
 }  // namespace qsa

@@ -34,6 +34,8 @@
 // Launch     a CTA a row, or a cluster of CTAs where rows are few and long and the device has clusters. The
 //            shape follows the capacities (tokens, row_count) and the device; the time of a row follows its
 //            own position, apart from the zeros that `tokens` asks for      [select.capacity-and-length]
+//            Rows that the CTAs hold whole, all of them and their masks on 16-byte boundaries, have bodies of
+//            their own
 //            A row may be longer than a CTA's registers hold                [select.long-rows]
 //            A row of at most budget / 4 blocks is written without a search [select.all-kept]
 // Scratch    static shared memory only: 10.2 KiB a CTA and with ids 14.2, in a cluster of eight 12.3 and
@@ -76,7 +78,7 @@ template <int kVectors, int kCtas>
 constexpr bool kWritesOnce = kVectors > 2;
 #endif
 
-template <int kThreads, int kVectors, int kCtas>
+template <int kThreads, int kVectors, int kCtas, bool kIsPlain>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_mask_kernel(SelectInputs inputs, uint8_t* __restrict__ mask) {
   QSA_SHARED(select::Workspace, workspace, 1);
@@ -87,8 +89,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
   const float* const scores_of_part = in_register(inputs.scores + row * inputs.score_cols + part.first_block);
-  MaskRow<kThreads, kWritesOnce<kVectors, kCtas>> output(mask + row * inputs.tokens + part.first_token,
-                                                         part.tokens);
+  MaskRow<kThreads, kWritesOnce<kVectors, kCtas>, kIsPlain> output(
+      mask + row * inputs.tokens + part.first_token, part.tokens);
   if (is_rare(!is_live)) {
     output.write(0);
     return;
@@ -108,14 +110,15 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
-  const uint32_t blocks = blocks_in_part(plan, part, inputs);
+  const uint32_t blocks = blocks_in_part<kCtas>(plan, part, inputs);
   if (is_rare(is_all_kept(plan, inputs))) {
     wait_ready<kCtas>();
     trap_if_not_finite<kThreads>(scores_of_part, blocks,
                                  [&] { output.write(plan.kept_tokens - part.first_token); });
     return;
   }
-  ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
+  output.expect_tail(plan.tail_begin - part.first_token, plan.tail);
+  ScoreTiles<kThreads, kVectors, kIsPlain> scores(scores_of_part, blocks);
   if (is_held_by_one<kCtas>(plan, inputs)) {
     wait_ready<kCtas>();
     if (part.rank == 0) {
@@ -125,6 +128,7 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     } else {
       // A tail here begins this part: its zeros were written before the barrier above.
       output.finish_overlap();
+      output.settle();
     }
   } else if constexpr (kCtas > 1) {
     output.follow(scores);
@@ -132,8 +136,6 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
                                               part.first_block, blocks};
     select::select_first(team, scores, plan.keep, output);
   }
-  // The engine's barriers stand between the zeros and these ones.
-  output.set(plan.tail_begin - part.first_token, plan.tail);
 }
 
 // Writes ids[begin + i] = first + i.
@@ -172,7 +174,7 @@ __device__ __forceinline__ void write_kept(int32_t* row_ids, const select::KeptL
   }
 }
 
-template <int kThreads, int kVectors, int kCtas>
+template <int kThreads, int kVectors, int kCtas, bool kIsPlain>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
   QSA_SHARED(select::Workspace, workspace, 1);
@@ -219,8 +221,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
                                  [&] { write_run<kThreads>(row_ids, 0, 0, plan.kept_tokens - plan.tail); });
     return;
   }
-  const uint32_t blocks = blocks_in_part(plan, part, inputs);
-  ScoreTiles<kThreads, kVectors> scores(scores_of_part, blocks);
+  const uint32_t blocks = blocks_in_part<kCtas>(plan, part, inputs);
+  ScoreTiles<kThreads, kVectors, kIsPlain> scores(scores_of_part, blocks);
   select::ListOutput output{*kept};
   if (is_alone) {
     select::LocalTeam<kThreads> team{*workspace, *list};
@@ -281,6 +283,21 @@ __global__ void __launch_bounds__(kShortThreads)
   });
 }
 
+// Whether every row of a buffer begins on 16 bytes.
+bool do_rows_begin_on_vectors(const void* first, int64_t rows, int64_t row_bytes) {
+  constexpr int64_t kVectorBytes = 16;
+  return reinterpret_cast<uintptr_t>(first) % kVectorBytes == 0 &&
+         (rows == 1 || row_bytes % kVectorBytes == 0);
+}
+
+// Whether the CTAs hold all their scores at once, in whole vectors.
+template <int kThreads, int kVectors>
+bool are_scores_plain(const SelectInputs& inputs) {
+  const int64_t row_bytes = inputs.score_cols * static_cast<int64_t>(sizeof(float));
+  return inputs.part_blocks <= kThreads * kVectors * kVectorScores &&
+         do_rows_begin_on_vectors(inputs.scores, inputs.row_count, row_bytes);
+}
+
 struct MaskLaunch {
   uint8_t* mask;
 
@@ -290,7 +307,10 @@ struct MaskLaunch {
   }
   template <int kThreads, int kVectors, int kCtas>
   int32_t run(const SelectInputs& inputs, void* stream) const {
-    constexpr auto* kernel = select_mask_kernel<kThreads, kVectors, kCtas>;
+    const bool is_plain = are_scores_plain<kThreads, kVectors>(inputs) &&
+                          do_rows_begin_on_vectors(mask, inputs.row_count, inputs.tokens);
+    auto* const kernel = is_plain ? select_mask_kernel<kThreads, kVectors, kCtas, true>
+                                  : select_mask_kernel<kThreads, kVectors, kCtas, false>;
     const dim3 grid(static_cast<unsigned>(inputs.row_count) * kCtas);
     return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, inputs, mask);
   }
@@ -306,7 +326,9 @@ struct IdsLaunch {
   }
   template <int kThreads, int kVectors, int kCtas>
   int32_t run(const SelectInputs& inputs, void* stream) const {
-    constexpr auto* kernel = select_ids_kernel<kThreads, kVectors, kCtas>;
+    auto* const kernel = are_scores_plain<kThreads, kVectors>(inputs)
+                             ? select_ids_kernel<kThreads, kVectors, kCtas, true>
+                             : select_ids_kernel<kThreads, kVectors, kCtas, false>;
     const dim3 grid(static_cast<unsigned>(inputs.row_count) * kCtas);
     return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, inputs, ids, counts);
   }
@@ -354,36 +376,43 @@ int32_t launch_rows(const Launch& launch, const SelectInputs& inputs, void* stre
   const bool has_clusters = compute_capability() >= 90;
   // What follows was measured on one H200, in us, warm, with the mask written: blocks x rows, then threads,
   // vectors, CTAs.
-  // 513 x 1: 256,1,1 2.2; 512,1,1 2.4.
+  // 513 x 1: 256,1,1 2.0; 256,2,1 2.4; 128,2,1 2.6.
   if (most_blocks <= 1024) {
     return spread<256, 1, 1>(launch, inputs, stream);
   }
-  // 2048 x 1: 512,1,1 2.3; 256,8,1 3.3.
+  // 2048 x 1: 512,1,1 2.0; 256,2,1 2.1; 128,4,1 2.4. 2048 x 4096: 33; 29; 23.
   if (most_blocks <= 2048) {
+    // With more rows than there is room for at once, what a row costs all together counts more than its wait.
+    if (rows > 2 * multiprocessor_count()) {
+      return spread<128, 4, 1>(launch, inputs, stream);
+    }
     return spread<512, 1, 1>(launch, inputs, stream);
   }
   if (has_clusters && 8 * rows <= multiprocessor_count()) {
-    // 16384 x 1: 512,1,8 3.4; 1024,4,1 5.3. 16384 x 8: 512,1,8 3.5.
+    // 16384 x 1: 512,1,8 3.2; 256,2,8 3.1. 16384 x 8: 3.3; 3.2.
     if (most_blocks <= 16384) {
       return spread<512, 1, 8>(launch, inputs, stream);
     }
-    // 65536 x 1: 512,4,8 4.5; 1024,2,8 4.9; 512,2,16 4.4. Eight CTAs are what every device with clusters can
-    // launch.
+    // 65536 x 1: 512,4,8 4.3. Before bodies for plain rows: 4.5; 1024,2,8 4.9; 512,2,16 4.4. Eight CTAs are
+    // what every device with clusters can launch.
     if (most_blocks <= 65536) {
       return spread<512, 4, 8>(launch, inputs, stream);
     }
     return spread<1024, 8, 8>(launch, inputs, stream);
   }
   if (has_clusters && 2 * rows <= multiprocessor_count()) {
-    // 16384 x 64: 512,4,2 5.0; 1024,2,2 5.4; 1024,4,1 5.3; 512,8,1 5.4.
+    // 16384 x 64: 512,4,2 4.7; 256,8,2 4.7. Before bodies for plain rows: 512,4,2 4.9; 1024,2,2 5.4; 1024,4,1
+    // 5.3; 512,8,1 5.4.
     if (most_blocks <= 16384) {
       return spread<512, 4, 2>(launch, inputs, stream);
     }
-    // 65536 x 64: 11.1.
+    // 65536 x 64: 10.9.
     return spread<1024, 8, 2>(launch, inputs, stream);
   }
-  // 16384 x 2048: 512,8,1 72; 1024,4,1 87; 256,8,2 74. CTAs that stay and copy their next row while they
-  // search this one: 94.
+  // 16384 x 2048: 512,8,1 70, four CTAs an SM of 256,8,2 70, two of 512,4,2 89, three of 512,2,4 112. Before
+  // bodies for plain rows: 512,8,1 72; 1024,4,1 87; CTAs that stay and copy their next row while they search
+  // this one 94. Zeros first by bulk copies from shared memory: 95, by stores: 75. Rows fetched into the
+  // second cache 132 rows ahead: 71, 264 rows: 87.
   if (most_blocks <= 16384) {
     return spread<512, 8, 1>(launch, inputs, stream);
   }

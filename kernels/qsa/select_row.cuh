@@ -35,7 +35,8 @@ struct RowPlan {
 
 // [select.row-range-traps]
 __device__ __forceinline__ void trap_if_out_of_range(int32_t position, int32_t tokens) {
-  if (position < 0 || position >= tokens) {
+  // Negative ones are above all others here.
+  if (static_cast<uint32_t>(position) >= static_cast<uint32_t>(tokens)) {
     QSA_TRAP("a row's position is outside 0 .. tokens - 1");
   }
 }
@@ -53,7 +54,8 @@ __device__ __forceinline__ RowPlan plan_row(int32_t position, const SelectInputs
 
 // [select.live-rows] Tested before anything else of the row is read.
 __device__ __forceinline__ bool is_padding(int64_t row, const SelectInputs& inputs) {
-  return inputs.live_rows != nullptr && row >= __ldg(inputs.live_rows);
+  const int32_t live_rows = inputs.live_rows == nullptr ? inputs.row_count : __ldg(inputs.live_rows);
+  return static_cast<int32_t>(row) >= live_rows;
 }
 
 // The row's position, on its way before anything else is computed; nothing of a padding row is read.
@@ -99,8 +101,11 @@ struct Part {
 
 template <int kCtas>
 __device__ __forceinline__ Part part_of(const SelectInputs& inputs) {
+  if constexpr (kCtas == 1) {
+    return Part{0, 0, 0, inputs.tokens};
+  }
   Part part;
-  part.rank = kCtas == 1 ? 0u : cluster_rank();
+  part.rank = cluster_rank();
   part.first_block = part.rank * inputs.part_blocks;
   const int64_t part_tokens = static_cast<int64_t>(kBlockTokens) * inputs.part_blocks;
   const int64_t begin = min(part.rank * part_tokens, static_cast<int64_t>(inputs.tokens));
@@ -112,8 +117,12 @@ __device__ __forceinline__ Part part_of(const SelectInputs& inputs) {
 }
 
 // Blocks of the row in this part.
+template <int kCtas>
 __device__ __forceinline__ uint32_t blocks_in_part(const RowPlan& plan, const Part& part,
                                                    const SelectInputs& inputs) {
+  if (kCtas == 1) {
+    return plan.blocks;
+  }
   const uint32_t from_here = plan.blocks > part.first_block ? plan.blocks - part.first_block : 0u;
   return min(from_here, inputs.part_blocks);
 }
