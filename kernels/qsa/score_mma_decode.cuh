@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(Launch::kThreads, Launch::kResidentCtas)
   HeadWords words[kBuilds];
   QSA_SCORE_UNROLL
   for (int i = 0; i < kBuilds; ++i) {
-    words[i] = no_head();
+    words[i] = HeadWords{};
     // [score.zero-visible] a row that sees nothing is a padding row; its position is not looked at.
     if (built_visible_len[i] != 0) {
       require_position(arguments, position[i]);

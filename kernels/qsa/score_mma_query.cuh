@@ -111,21 +111,6 @@ __device__ QSA_SCORE_PASS RowWords load_row(const ScoreArguments& arguments, int
   return words;
 }
 
-// The words of a row that sees nothing: its query is zero, and nothing of it is written.
-__device__ QSA_SCORE_PASS RowWords no_row() {
-  RowWords words;
-  QSA_SCORE_UNROLL
-  for (int k = 0; k < kGroups; ++k) {
-    words.raw[k] = make_uint2(0, 0);
-  }
-  QSA_SCORE_UNROLL
-  for (int k = 0; k < kRotaryGroups; ++k) {
-    words.cosine[k] = make_uint2(0, 0);
-    words.sine[k] = make_uint2(0, 0);
-  }
-  return words;
-}
-
 __device__ QSA_SCORE_PASS float inverse_root_mean_square(const LaneDims (&x)[kGroups], float eps) {
   // The square of a bf16 is exact in f32, so adding it by FMA rounds as adding it does.
   float group_sum[kGroups];
@@ -246,7 +231,8 @@ __device__ QSA_SCORE_PASS RowWords load_group_row(const ScoreArguments& argument
                                                   int row, int lane) {
   const int position = __shfl_sync(kFullWarp, lane_row.position, row * kQuadLanes);
   const bool is_row = __shfl_sync(kFullWarp, lane_row.visible, row * kQuadLanes) != 0;
-  return is_row ? load_row(arguments, position, lane) : no_row();
+  // Of a row that sees nothing the query is zero, and nothing of it is written.
+  return is_row ? load_row(arguments, position, lane) : RowWords{};
 }
 
 // Where a unit of row `row` stands in shared memory. Neighbours trade places in every other row and pair: the
@@ -278,10 +264,6 @@ __device__ QSA_SCORE_PASS HeadWords load_head(const ScoreArguments& arguments, i
   words.cosine = __ldg(reinterpret_cast<const uint2*>(place.cosine + angle));
   words.sine = __ldg(reinterpret_cast<const uint2*>(place.sine + angle));
   return words;
-}
-
-__device__ QSA_SCORE_PASS HeadWords no_head() {
-  return HeadWords{make_uint2(0, 0), make_uint2(0, 0), make_uint2(0, 0), make_uint2(0, 0)};
 }
 
 // The lane's four dims of the head; the whole warp calls it.

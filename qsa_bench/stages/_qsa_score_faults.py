@@ -137,8 +137,17 @@ def refusals() -> Iterator[Case]:
         ]
         for label, change, code in changes:
             yield _nothing("refusal", f"{label}{ending}", "refusals", launch, change, code, entry)
-        none = {"row_count": 0}
-        yield _nothing("no-rows", f"zero{ending}", "zero-visible", launch, none, OK, entry)
+        for label, change in (
+            ("zero", {"row_count": 0}),
+            # An eps of nothing is one.
+            ("zero-eps", {"row_count": 0, "eps": 0.0}),
+        ):
+            yield _nothing("no-rows", f"{label}{ending}", "zero-visible", launch, change, OK, entry)
+    older = replace(launch, compute_capability=79)
+    yield replace(
+        _nothing("refusal", "before-sm80-mma", "refusals", older, {}, qsa.UNSUPPORTED, MMA),
+        targets=TARGETS[:1],
+    )
 
 
 def _nothing(

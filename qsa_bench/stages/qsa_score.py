@@ -85,6 +85,10 @@ CLAUSES = {
 }
 
 
+# The entries of a case, how its label ends, on which targets.
+_VARIANTS = ((BOTH, "", TARGETS), ((MMA,), "-mma", ("cuda",)))
+
+
 def _case(
     family: str,
     label: str,
@@ -92,6 +96,7 @@ def _case(
     make: Callable[[], Launch],
     schedules: str = FEW_SCHEDULES,
     golden: bool = False,
+    variants: Sequence[tuple[Sequence[str], str, tuple[str, ...]]] = _VARIANTS,
 ) -> Iterator[Case]:
     """Yield the case of a launch: both entries, and the mma one where it is not the automatic."""
     launch = functools.cache(make)
@@ -100,7 +105,7 @@ def _case(
     def judge(_program: Program, outputs: Outputs) -> Iterable[Finding]:
         return judge_entries(oracle(), outputs, golden)
 
-    for entries, ending, targets in ((BOTH, "", TARGETS), ((MMA,), "-mma", ("cuda",))):
+    for entries, ending, targets in variants:
         built = program(launch(), entries=entries)
         yield Case(
             STAGE_NAME,
@@ -276,14 +281,23 @@ def _shapes() -> Iterator[Case]:
             ),
             schedules=ONE_SCHEDULE,
         )
-    # The least shared memory a CTA may have on what is supported: every body has to fit.
-    for count in (1, 3, 34):
+    # The least shared memory a CTA may have on what is supported: every body has to fit. Before compute
+    # capability 8.0 the automatic entry serves by its scalar body; from there on the mma one does.
+    on_host = (((MMA,), "-mma", TARGETS[:1]),)
+    for capability, count, variants in (
+        *((86, count, _VARIANTS) for count in (1, 3, 34)),
+        (79, 2, _VARIANTS),
+        (80, 2, on_host),
+    ):
         yield from _case(
             "small-device",
-            f"sm86-rows{count}",
+            f"sm{capability}-rows{count}",
             ("rows-apart",),
-            lambda count=count: replace(_mixed_rows(100, count), compute_capability=86),  # type: ignore[misc]
+            lambda capability=capability, count=count: replace(  # type: ignore[misc]
+                _mixed_rows(100, count), compute_capability=capability
+            ),
             schedules=ONE_SCHEDULE,
+            variants=variants,
         )
     for extra in (1, 2):
         yield from _case(

@@ -318,6 +318,18 @@ def test_a_case_calls_both_entries_and_a_gpu_the_mma_one_on_the_same_inputs() ->
         assert all(len(entries[name]) == 1 for name in alone)
 
 
+def test_the_mma_entry_is_called_where_it_just_serves_and_where_it_does_not_yet() -> None:
+    """On the CPU the automatic entry hides whether it may: nothing else told a device apart."""
+    cases = {case.id.partition("/")[2]: case for case in STAGE.cases(None)}
+    first, before = cases["small-device/sm80-rows2-mma"], cases["refusal/before-sm80-mma"]
+    for case, capability, expect in ((first, 80, OK), (before, 79, qsa.UNSUPPORTED)):
+        built = case.build()
+        (call,) = built.calls
+        assert (call.entry, call.expect, case.targets) == (MMA, expect, ("host",))
+        assert built.device == {"compute_capability": capability}
+    assert cases["small-device/sm79-rows2"].build().device == {"compute_capability": 79}
+
+
 @pytest.mark.parametrize("buffer", ["scores", "scores_scalar"])
 def test_a_wrong_score_of_either_entry_is_seen_and_named(buffer: str) -> None:
     case = case_of(STAGE, "golden/case2")
