@@ -62,6 +62,7 @@ def mutated(operator: str, line: str, before: str = "", kernel: bool = True) -> 
             "x = __fmaf_rn(a, b, x);",
             {"x = __bfloat162float(__float2bfloat16_rn(__fmaf_rn(a, b, x)));"},
         ),
+        ("bf16-accumulate", "out[0] = pack_bf16(__fmul_rn(a, b), c);", set()),
         ("statement-deleted", "out[0] = 1;", {";"}),
         ("statement-deleted", "if (count) return;", {"if (count) ;"}),
         ("statement-deleted", "__syncthreads();", set()),

@@ -30,7 +30,8 @@ _SHIFTS = {"<<": ">>", ">>": "<<", "<<=": ">>=", ">>=": "<<="}
 # Intrinsics that stand for an operator because their rounding is fixed.
 _INTRINSICS = {"__fadd_rn": "__fsub_rn", "__fsub_rn": "__fadd_rn", "__fdiv_rn": "__fmul_rn"}
 _ROUNDED = ("__fadd_rn", "__fmaf_rn", "__fmul_rn", "fmaf")
-_TO_BF16 = ("round_to_bf16", "__float2bfloat16_rn", "__float2bfloat16")
+# Calls that round their arguments to bf16 themselves.
+_TO_BF16 = ("round_to_bf16", "pack_bf16", "__float2bfloat16_rn", "__float2bfloat16")
 _EXTREMES = {"min": "max", "max": "min", "fminf": "fmaxf", "fmaxf": "fminf"}
 _INTEGER = re.compile(r"^(0[xX][0-9a-fA-F]+|[0-9]+)([uUlL]*)$")
 _REAL = re.compile(r"^([0-9]*\.[0-9]*(?:[eE][-+]?[0-9]+)?)([fF]?)$")
