@@ -43,11 +43,19 @@ def traps() -> Iterator[Case]:
         entries = [each for each in _ALONE if each[0] != SCALAR or not label.startswith("tile-")]
         yield from _trap(label, clause, launch, {}, entries)
     # One capacity smaller than what the buffers hold: nothing but the check itself stops these.
-    smaller: Mapping[str, tuple[str, Mapping[str, Value], tuple[int, int], tuple[int, int]]] = {
+    smaller: Mapping[str, tuple[str, Mapping[str, Value], Sequence[int], Sequence[int]]] = {
         "row-past-tables": ("row-range-traps", {"tokens": 44}, (20, 44), (21, 8)),
         "row-past-fused": ("row-range-traps", {"fused_rows": 40}, (20, 40), (21, 41)),
         "visible-past-tables": ("visible-range-traps", {"tokens": 40}, (20, 30), (21, 41)),
         "keys-short": ("visible-range-traps", {"block_capacity": 9}, (20, 40), (21, 41)),
+        # Without a key to share out there is a CTA all the same, for it looks at the rows.
+        "row-without-keys": ("row-range-traps", {"block_capacity": 0}, (20, -1), (3, 3)),
+        "rows-without-keys": (
+            "row-range-traps",
+            {"block_capacity": 0},
+            (*[20] * 39, -1),
+            (3,) * 40,
+        ),
     }
     for label, (clause, change, rows, seen) in smaller.items():
         launch = launch_of(qsa.random_inputs(48, "trap"), rows, seen)
