@@ -151,11 +151,29 @@ def refusals() -> Iterator[Case]:
             ("zero-eps", {"row_count": 0, "eps": 0.0}),
         ):
             yield _nothing("no-rows", f"{label}{ending}", "zero-visible", launch, change, OK, entry)
+        yield from _no_context(entry, ending)
     older = replace(launch, compute_capability=79)
     yield replace(
         _nothing("refusal", "before-sm80-mma", "refusals", older, {}, qsa.UNSUPPORTED, MMA),
         targets=TARGETS[:1],
     )
+
+
+def _no_context(entry: str, ending: str) -> Iterator[Case]:
+    """Yield an entry's launches of padding rows alone, without a token, a fused row or a key."""
+    for count in (2, 40):
+        padding = launch_of(qsa.random_inputs(32, "refusal"), (-1,) * count, (0,) * count)
+        # Where keys begin there is none.
+        end = At("block_keys", padding.block_keys.size)
+        change: Mapping[str, Value] = {
+            "tokens": 0,
+            "fused_rows": 0,
+            "block_capacity": 0,
+            "block_keys": end,
+        }
+        label = f"no-tokens-rows{count}{ending}"
+        case = _nothing("no-rows", label, "zero-visible", padding, change, OK, entry)
+        yield replace(case, checked=True)
 
 
 def _nothing(
