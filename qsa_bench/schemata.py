@@ -85,10 +85,18 @@ class Schema:
     spans: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def blamed(self, line: int, column: int) -> tuple[int, ...]:
-        """Return the mutants, innermost, whose text stands at a line and column, from 1."""
-        at = sum(len(row) + 1 for row in self.text.split("\n")[: line - 1]) + column - 1
+        """Return the mutants, innermost, whose text stands at a line and column, from 1.
+
+        Where none does, a compiler may mean what stands elsewhere in the line: all in it.
+        """
+        rows = self.text.split("\n")
+        first = sum(len(row) + 1 for row in rows[: line - 1])
+        at, last = first + column - 1, first + len(rows[line - 1])
         around = [span for span in self.spans if span[0] <= at < span[1]]
-        return min(around, key=lambda span: span[1] - span[0])[2] if around else ()
+        if around:
+            return min(around, key=lambda span: span[1] - span[0])[2]
+        inside = [span[2] for span in self.spans if first <= span[0] and span[1] <= last]
+        return tuple(sorted({number for numbers in inside for number in numbers}))
 
 
 def choice_of(source: Source, mutated: bytes) -> Choice | None:

@@ -128,6 +128,8 @@ def test_a_compilers_error_is_blamed_on_the_innermost_choice() -> None:
     assert blamed("oops") == (1,)
     assert blamed("nothing") == (2,)
     assert blamed("__syncthreads") == ()
+    # An error that stands beside the choices may still be one of theirs.
+    assert blamed("out[0] =") == (1, 2)
 
 
 def test_choosing_changes_a_number_and_nothing_else() -> None:
