@@ -17,7 +17,7 @@ class GraphError(RuntimeError):
 class CapturedGraph:
     """What `record(stream)` launched, in the present context; replayed on the same stream.
 
-    `record` returns a status, 0 for success; any other raises GraphError.
+    `record` returns a status, 0 for success; any other raises GraphError, as does a driver's call.
     """
 
     def __init__(self, record: Callable[[int], int]) -> None:
@@ -25,11 +25,15 @@ class CapturedGraph:
         self._stream = ctypes.c_void_p()
         self._do("cuStreamCreate", ctypes.byref(self._stream), ctypes.c_uint(_NON_BLOCKING))
         self._do("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(_RELAXED))
-        status = record(self.stream)
         graph = ctypes.c_void_p()
-        self._do("cuStreamEndCapture", self._stream, ctypes.byref(graph))
+        try:
+            status = record(self.stream)
+        finally:
+            self._driver.cuStreamEndCapture(self._stream, ctypes.byref(graph))
         if status:
             raise GraphError(f"capturing a graph: a launch was refused with status {status}")
+        if not graph.value:
+            raise GraphError("capturing a graph: a launch did what no graph can hold")
         self._graph = ctypes.c_void_p()
         self._do(
             "cuGraphInstantiateWithFlags", ctypes.byref(self._graph), graph, ctypes.c_ulonglong(0)
@@ -44,6 +48,11 @@ class CapturedGraph:
     def replay(self) -> None:
         """Launch the graph once more."""
         self._do("cuGraphLaunch", self._graph, self._stream)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes from one device address to another, after what is on the stream already."""
+        addresses = (ctypes.c_uint64(target), ctypes.c_uint64(source))
+        self._do("cuMemcpyDtoDAsync_v2", *addresses, ctypes.c_size_t(size), self._stream)
 
     def wait(self) -> None:
         """Wait until everything on the stream is done."""

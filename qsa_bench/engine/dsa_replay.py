@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from qsa_bench.engine import dsa_select
 from qsa_bench.engine.cuda_graph import CapturedGraph
 from qsa_bench.engine.dsa_select import OK, Libraries, Values
@@ -18,26 +16,17 @@ def replay(libraries: Libraries, values: Values) -> int:
     the driver copies between replays. Returns the first status that is not OK.
     """
     graph = CapturedGraph(lambda stream: _record(libraries, values, stream))
-    driver = ctypes.CDLL("libcuda.so.1")
-
-    def copy(target: int, source: int, size: int) -> None:
-        graph.wait()
-        driver.cuMemcpyDtoD_v2(
-            ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size)
-        )
-
     query, head, ids = (int(values[name]) for name in ("q_bytes", "weight_bytes", "id_bytes"))
     try:
         for step in range(values["steps"]):
-            copy(values["staged_q"], values["q"] + step * query, query)
-            copy(values["staged_weights"], values["weights"] + step * head, head)
+            graph.copy(values["staged_q"], values["q"] + step * query, query)
+            graph.copy(values["staged_weights"], values["weights"] + step * head, head)
             live = {**values, "live": values["first_live"] + step, "stream": graph.stream}
             status = dsa_select.write_geometry(libraries, live)
             if status != OK:
                 return status
             graph.replay()
-            graph.wait()
-            copy(values["token_ids"] + step * ids, values["staged_ids"], ids)
+            graph.copy(values["token_ids"] + step * ids, values["staged_ids"], ids)
         graph.wait()
     finally:
         graph.close()
