@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from qsa_bench.engine.qsa_errors import QsaCapacityError
+from qsa_bench.engine.qsa_errors import QsaCapacityError, whole_number
 
 RATIO = 4
 HEAD_DIM = 128
@@ -16,6 +17,7 @@ ATTENTION_DIM = 256
 MOST_BUDGET = 2048
 MOST_SLAB_ROWS = 2048
 LEAST_PAGE_TOKENS = 8
+MOST_WORDS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class QsaGeometry:
 
     def __post_init__(self) -> None:
         doing = "sizing a QSA indexer"
-        if not 1 <= self.capacity <= 2**31 - 1:
+        for name in ("capacity", "budget", "slab_rows", "page_tokens"):
+            value = whole_number(doing, name, getattr(self, name), QsaCapacityError)
+            object.__setattr__(self, name, value)
+        if not 1 <= self.capacity <= MOST_WORDS:
             raise QsaCapacityError(f"{doing}: capacity is {self.capacity}, expected 1 to 2^31 - 1")
         if self.budget < RATIO or self.budget % RATIO or self.budget > MOST_BUDGET:
             raise QsaCapacityError(
@@ -48,10 +53,14 @@ class QsaGeometry:
             raise QsaCapacityError(
                 f"{doing}: slab_rows is {self.slab_rows}, expected 1 to {MOST_SLAB_ROWS}"
             )
-        if self.page_tokens < LEAST_PAGE_TOKENS:
+        if not LEAST_PAGE_TOKENS <= self.page_tokens <= MOST_WORDS:
             raise QsaCapacityError(
-                f"{doing}: page_tokens is {self.page_tokens}, expected {LEAST_PAGE_TOKENS} or more"
+                f"{doing}: page_tokens is {self.page_tokens}, expected {LEAST_PAGE_TOKENS} to 2^31 - 1"
             )
+        if not 0 <= self.eps < inf:
+            raise QsaCapacityError(f"{doing}: eps is {self.eps}, expected a number from 0 on")
+        # Whole numbers are passed to the kernels as such.
+        object.__setattr__(self, "eps", float(self.eps))
 
     @property
     def score_entry(self) -> str:

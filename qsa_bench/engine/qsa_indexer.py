@@ -161,6 +161,10 @@ class QsaIndexer:
         require(doing, "k_pages", cache.k_pages, "bfloat16", pages, device)
         require(doing, "v_pages", cache.v_pages, "bfloat16", (cache.pages, *pages[1:]), device)
         require(doing, "block_table", cache.block_table, "int32", table, device)
+        if not cache.pages:
+            raise QsaTensorError(
+                f"{doing}: k_pages is {list(cache.k_pages.shape)}, expected a page"
+            )
 
     def require_pages(self, doing: str, cache: QsaCache, tokens: int) -> None:
         """Raise QsaCapacityError unless a block table reaches over `tokens` tokens."""

@@ -16,6 +16,8 @@ from qsa_bench.engine.qsa_errors import QsaCapacityError, QsaTensorError
 
 WIDTHS = {"bfloat16": 2, "float32": 4, "int32": 4, "uint8": 1}
 _ALIGNMENT = 256
+# What vector loads of an element type need; single words otherwise.
+_VECTOR_BYTES = {"bfloat16": 16}
 
 
 class Tensor(Protocol):
@@ -82,7 +84,12 @@ def dtype_of(tensor: Tensor) -> str:
 def require(
     doing: str, name: str, tensor: Tensor, dtype: str, shape: Sequence[int | None], device: Any
 ) -> None:
-    """Raise QsaTensorError unless a tensor is of this dtype, device and shape (None: any extent)."""
+    """Raise QsaTensorError unless a tensor is of this dtype, device and shape (None: any extent).
+
+    It must be contiguous, and bf16 aligned to 16 bytes.
+    """
+    if not hasattr(tensor, "data_ptr"):
+        raise QsaTensorError(f"{doing}: {name} is a {type(tensor).__name__}, expected a tensor")
     found = tuple(int(extent) for extent in tensor.shape)
     wanted = "[" + ", ".join("any" if extent is None else str(extent) for extent in shape) + "]"
     if dtype_of(tensor) != dtype:
@@ -98,6 +105,12 @@ def require(
         raise QsaTensorError(f"{doing}: {name} is {list(found)}, expected {wanted}")
     if not tensor.is_contiguous():
         raise QsaTensorError(f"{doing}: {name} is not contiguous: call contiguous() first")
+    alignment = _VECTOR_BYTES.get(dtype, WIDTHS[dtype])
+    if tensor.data_ptr() % alignment:
+        raise QsaTensorError(
+            f"{doing}: {name} lies {tensor.data_ptr() % alignment} bytes past a multiple of "
+            f"{alignment}: copy it, as clone() does"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from qsa_bench.engine.qsa_errors import (
     QsaCapacityError,
     QsaEngineError,
     QsaOrderError,
     QsaReleasedError,
+    whole_number,
 )
 from qsa_bench.engine.qsa_geometry import FUSED, HEAD_DIM, RATIO
 from qsa_bench.engine.qsa_indexer import QsaIndexer, QsaSlab
@@ -31,6 +33,16 @@ class QsaSnapshot:
     block_keys: Tensor
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Rows of a prefill: tokens before it, from where to where, and replacements up to then."""
+
+    before: int
+    start: int
+    end: int
+    replaced: int
+
+
 class QsaSequence:
     """The state of one sequence. Steps raise QsaEngineError when refused and change nothing then.
 
@@ -46,6 +58,8 @@ class QsaSequence:
         self.block_keys = memory.empty((max(geometry.block_capacity, 1), HEAD_DIM), "bfloat16")
         self._held = [self.raw_keys, self.block_keys]
         self._tokens = 0
+        # Counts what takes the place of tokens that were there.
+        self._replaced = 0
         self._released = False
 
     @property
@@ -53,17 +67,19 @@ class QsaSequence:
         """Tokens ingested, and the next position."""
         return self._tokens
 
-    def ingest(self, fused_qk: Tensor, start: int) -> None:
+    def ingest(self, fused_qk: Tensor, start: SupportsIndex) -> None:
         """Take the rows [n, 640] bf16 of the tokens from position `start` on; no rows, no effect."""
+        start = whole_number("ingesting rows", "start", start)
         count = self._require_rows(fused_qk, start)
         if count:
             self._ingest(fused_qk, start, count)
 
-    def decode(self, fused_row: Tensor, position: int) -> QsaSlab:
+    def decode(self, fused_row: Tensor, position: SupportsIndex) -> QsaSlab:
         """Ingest one row [1, 640] and return its selection, a slab of one row; eager.
 
         A batch, a captured step and attention over gathered tokens are `QsaDecodeBatch`.
         """
+        position = whole_number("decoding a row", "position", position)
         doing = f"decoding position {position}"
         self.require_live(doing)
         require(doing, "fused_row", fused_row, "bfloat16", (1, FUSED), self.indexer.memory.device)
@@ -76,26 +92,31 @@ class QsaSequence:
             self.fail(position, before)
             raise
 
-    def prefill_select(self, fused_qk: Tensor, start: int) -> Iterator[QsaSlab]:
+    def prefill_select(self, fused_qk: Tensor, start: SupportsIndex) -> Iterator[QsaSlab]:
         """Ingest rows [n, 640], then yield the selection of those past the bound, slab by slab.
 
         Rows are taken before this returns. A slab is void when the next one is asked for, from
-        whatever sequence. With `dense_prefill` there are none.
+        whatever sequence. With `dense_prefill` there are none. Raises QsaOrderError for a slab of
+        tokens that others took the place of meanwhile. A slab that fails takes the chunk back.
         """
+        start = whole_number("ingesting rows", "start", start)
+        before = self._tokens
         self.ingest(fused_qk, start)
         end = start + int(fused_qk.shape[0])
         geometry = self.indexer.geometry
         first = max(start, geometry.inert_bound)
         stop = first if geometry.dense_prefill else end
-        return self._slabs(fused_qk, start, first, stop)
+        return self._slabs(fused_qk, _Chunk(before, start, end, self._replaced), first, stop)
 
-    def rewind(self, position: int) -> None:
+    def rewind(self, position: SupportsIndex) -> None:
         """Forget the tokens from `position` on, as after speculation that was not accepted."""
+        position = whole_number("rewinding", "position", position)
         self.require_live(f"rewinding to position {position}")
         if not 0 <= position <= self._tokens:
             raise QsaOrderError(
                 f"rewinding to position {position}: the sequence holds {self._tokens} tokens"
             )
+        self._replaced += position != self._tokens
         self._tokens = position
 
     def snapshot(self) -> QsaSnapshot:
@@ -117,6 +138,7 @@ class QsaSequence:
         memory, blocks = self.indexer.memory, snapshot.tokens // RATIO
         memory.copy(self.raw_keys, snapshot.raw_keys, snapshot.tokens * HEAD_DIM)
         memory.copy(self.block_keys, snapshot.block_keys, blocks * HEAD_DIM)
+        self._replaced += 1
         self._tokens = snapshot.tokens
 
     def release(self) -> None:
@@ -156,10 +178,12 @@ class QsaSequence:
 
     def advance(self, start: int, count: int) -> None:
         """Note that `count` tokens from `start` on are in the keys."""
+        self._replaced += start != self._tokens
         self._tokens = start + count
 
     def fail(self, start: int, before: int) -> None:
         """Take back what a failed launch behind an ingest left: it held `before` tokens."""
+        self._replaced += 1
         self._tokens = before if start or not before else 0
 
     def _require_rows(self, fused_qk: Tensor, start: int) -> int:
@@ -182,8 +206,22 @@ class QsaSequence:
         )
         self.advance(start, count)
 
-    def _slabs(self, fused_qk: Tensor, start: int, first: int, stop: int) -> Iterator[QsaSlab]:
+    def _slabs(self, fused_qk: Tensor, chunk: _Chunk, first: int, stop: int) -> Iterator[QsaSlab]:
         rows = self.indexer.geometry.slab_rows
         for begin in range(first, stop, rows):
+            doing = f"selecting from position {begin} on"
+            self.require_live(doing)
+            if self._replaced != chunk.replaced:
+                raise QsaOrderError(
+                    f"{doing}: {chunk.end} tokens were ingested, since then the sequence was "
+                    f"rewound, restored or begun anew and holds {self._tokens}: prefill again"
+                )
             count = min(rows, stop - begin)
-            yield self.indexer.select_slab(self.block_keys, fused_qk, start, begin, count)
+            try:
+                keys = self.block_keys
+                slab = self.indexer.select_slab(keys, fused_qk, chunk.start, begin, count)
+            except BaseException:
+                if self._tokens == chunk.end:
+                    self.fail(chunk.start, chunk.before)
+                raise
+            yield slab

@@ -5,13 +5,20 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
 from qsa_bench import parity, resources
 from qsa_bench.builder import Builder
 from qsa_bench.engine.qsa_decode import QsaDecodeBatch
-from qsa_bench.engine.qsa_errors import QsaOrderError, QsaTensorError
+from qsa_bench.engine.qsa_errors import (
+    QsaEngineError,
+    QsaLaunchError,
+    QsaOrderError,
+    QsaReleasedError,
+    QsaTensorError,
+)
 from qsa_bench.engine.qsa_geometry import QsaGeometry
 from qsa_bench.engine.qsa_indexer import QsaCache, QsaIndexer
 from qsa_bench.engine.qsa_launch import QsaKernels
@@ -83,3 +90,70 @@ def test_what_is_no_row_of_the_sequence_is_refused() -> None:
         sequence.decode(random(1, 640), 7)
     sequence.ingest(random(0, 640), 0)
     assert sequence.tokens == 5
+
+
+def test_positions_may_be_any_whole_numbers_and_nothing_else() -> None:
+    sequence = QsaSequence(indexer())
+    sequence.ingest(random(21, 640), np.int64(0))
+    assert sequence.decode(random(1, 640), torch.tensor(21)).first == 21
+    sequence.rewind(np.int32(21))
+    for wrong in (21.0, 20.5, None, "21"):
+        for step in (sequence.ingest, sequence.decode, sequence.prefill_select):
+            with pytest.raises(QsaOrderError, match=f"{wrong!r}, expected a whole number"):
+                step(random(1, 640), wrong)  # type: ignore[arg-type]
+        with pytest.raises(QsaOrderError, match="expected a whole number"):
+            sequence.rewind(wrong)  # type: ignore[arg-type]
+    assert sequence.tokens == 21
+
+
+def test_what_is_no_tensor_and_what_vector_loads_cannot_read_is_refused() -> None:
+    sequence = QsaSequence(indexer())
+    with pytest.raises(QsaTensorError, match="fused_qk is a NoneType, expected a tensor"):
+        sequence.ingest(None, 0)  # type: ignore[arg-type]
+    odd = torch.zeros(648, dtype=torch.bfloat16)[1:641].view(1, 640)
+    with pytest.raises(QsaTensorError, match="fused_qk lies 2 bytes past a multiple of 16"):
+        sequence.ingest(odd, 0)
+    assert sequence.tokens == 0
+
+
+def test_a_prefill_whose_selection_fails_leaves_the_sequence_as_it_was() -> None:
+    sequence = QsaSequence(indexer())
+    rows = random(40, 640)
+    sequence.ingest(rows[:21], 0)
+    broken = rows[21:].clone()
+    broken[12] = torch.nan
+    with pytest.raises(QsaLaunchError, match="QSA_HOST_TRAPPED"):
+        list(sequence.prefill_select(broken, 21))
+    assert sequence.tokens == 21
+    again = [slab.ids[: slab.count].clone() for slab in sequence.prefill_select(rows[21:], 21)]
+    fresh = QsaSequence(sequence.indexer)
+    fresh.ingest(rows[:21], 0)
+    wanted = [slab.ids[: slab.count].clone() for slab in fresh.prefill_select(rows[21:], 21)]
+    assert torch.equal(torch.cat(again), torch.cat(wanted))
+
+
+def test_slabs_of_tokens_that_are_gone_are_refused() -> None:
+    sequence = QsaSequence(indexer())
+    sequence.ingest(random(21, 640), 0)
+    slabs = sequence.prefill_select(random(20, 640), 21)
+    next(slabs)
+    sequence.rewind(25)
+    sequence.ingest(random(16, 640), 25)
+    with pytest.raises(QsaOrderError, match="41 tokens were ingested, since .* holds 41"):
+        next(slabs)
+    slabs = sequence.prefill_select(random(20, 640), 41)
+    sequence.release()
+    with pytest.raises(QsaReleasedError, match="the sequence was released"):
+        next(slabs)
+
+
+def test_a_batch_that_no_grid_and_a_cache_that_no_token_holds_are_refused_with_the_numbers() -> (
+    None
+):
+    pages = [random(16, 8, 2, 256) for _ in range(2)]
+    cache = QsaCache(*pages, torch.zeros(65536, 8, dtype=torch.int32))
+    empty = QsaCache(*(page[:0] for page in pages), cache.block_table[:1])
+    with pytest.raises(QsaTensorError, match=r"k_pages is \[0, 8, 2, 256\], expected a page"):
+        QsaDecodeBatch(indexer(), [None], empty)
+    with pytest.raises(QsaEngineError, match="batch of 65536 slots: the kernels serve 65535"):
+        QsaDecodeBatch(indexer(), [None] * 65536, cache)
