@@ -6,9 +6,10 @@ graph once and replayed at every length: `begin` and `commit` go around it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import SupportsIndex
 
-from qsa_bench.engine.qsa_errors import QsaEngineError, QsaOrderError
+from qsa_bench.engine.qsa_errors import QsaEngineError, QsaOrderError, whole_number
 from qsa_bench.engine.qsa_geometry import (
     ATTENTION_DIM,
     FUSED,
@@ -22,6 +23,8 @@ from qsa_bench.engine.qsa_memory import WIDTHS
 from qsa_bench.engine.qsa_sequence import QsaSequence
 
 EMPTY = -1
+# gridDim.y of the gather.
+MOST_SLOTS = 65535
 # Words of a slot's step, as qsa_ingest_step leaves them.
 _VISIBLE, _LIVE, _POSITION, _ROW, _WORDS = 0, 1, 2, 3, 4
 
@@ -47,6 +50,8 @@ class QsaDecodeBatch:
             sequence.require_live(doing)
             if sequence.indexer is not indexer:
                 raise QsaEngineError(f"{doing}: a sequence belongs to another indexer")
+        if slots > MOST_SLOTS:
+            raise QsaEngineError(f"{doing}: the kernels serve {MOST_SLOTS}: make several batches")
         indexer.require_cache(doing, cache, (slots, None))
         self.indexer, self.sequences, self.cache = indexer, tuple(sequences), cache
         geometry, empty = indexer.geometry, indexer.memory.empty
@@ -69,7 +74,7 @@ class QsaDecodeBatch:
         indexer.memory.write(self.counts, (0,) * slots)
         self._begun: tuple[int, ...] = (EMPTY,) * slots
 
-    def begin(self, positions: Sequence[int]) -> None:
+    def begin(self, positions: Sequence[SupportsIndex]) -> None:
         """Check and hand over the position of each slot's token, `EMPTY` for none.
 
         Raises QsaEngineError when any is refused; then no slot begins.
@@ -79,7 +84,11 @@ class QsaDecodeBatch:
                 f"beginning a decode step: {len(positions)} positions for "
                 f"{len(self.sequences)} slots"
             )
-        for slot, (position, sequence) in enumerate(zip(positions, self.sequences, strict=True)):
+        begun = tuple(
+            whole_number(f"decoding slot {slot}", "position", position)
+            for slot, position in enumerate(positions)
+        )
+        for slot, (position, sequence) in enumerate(zip(begun, self.sequences, strict=True)):
             if position == EMPTY:
                 continue
             doing = f"decoding slot {slot}"
@@ -87,8 +96,8 @@ class QsaDecodeBatch:
                 raise QsaOrderError(f"{doing}: position {position}, but the slot has no sequence")
             sequence.require_next(doing, position, 1)
             self.indexer.require_pages(doing, self.cache, position + 1)
-        self.indexer.memory.write(self._positions, positions)
-        self._begun = tuple(positions)
+        self.indexer.memory.write(self._positions, begun)
+        self._begun = begun
 
     def launch(self) -> None:
         """Launch the step; nothing but what the device holds decides what it does."""
@@ -104,14 +113,19 @@ class QsaDecodeBatch:
                 sequence.advance(position, 1)
         self._begun = (EMPTY,) * len(self.sequences)
 
-    def step(self, positions: Sequence[int]) -> None:
-        """Begin, launch and commit; a failing launch leaves every sequence's tokens."""
+    def step(
+        self, positions: Sequence[SupportsIndex], launch: Callable[[], None] | None = None
+    ) -> None:
+        """Begin, launch and commit; a failing launch leaves every sequence's tokens.
+
+        `launch` is a captured launch's replay; left out, the step is launched eagerly.
+        """
         self.begin(positions)
         before = [0 if sequence is None else sequence.tokens for sequence in self.sequences]
         try:
-            self.launch()
+            (launch or self.launch)()
         except BaseException:
-            for position, held, sequence in zip(positions, before, self.sequences, strict=True):
+            for position, held, sequence in zip(self._begun, before, self.sequences, strict=True):
                 if position != EMPTY and sequence is not None:
                     sequence.fail(position, held)
             raise
@@ -164,3 +178,24 @@ class QsaDecodeBatch:
             *(slots * pages, stride, page_tokens, pages),
             *(QUERY_HEADS, KV_HEADS, ATTENTION_DIM),
         )
+
+
+class QsaCapturedDecode:
+    """A batch's step, captured once and replayed at every length.
+
+    `capture` takes down what a call launches, launches nothing, and returns what replays it: a CUDA
+    graph's, as of torch (`qsa_torch.CapturedDecode`) or of the driver alone.
+    """
+
+    def __init__(
+        self, batch: QsaDecodeBatch, capture: Callable[[Callable[[], None]], Callable[[], None]]
+    ) -> None:
+        self.batch = batch
+        # Empty slots touch nothing, but load every kernel: a capture can't.
+        batch.begin([EMPTY] * len(batch.sequences))
+        batch.launch()
+        self._replay = capture(batch.launch)
+
+    def step(self, positions: Sequence[SupportsIndex]) -> None:
+        """Replay the step for these positions; refused as by `QsaDecodeBatch.begin`."""
+        self.batch.step(positions, self._replay)

@@ -8,11 +8,12 @@ down to numbers, so that a child process without torch can run it on the host an
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from qsa_bench.engine import qsa_errors as errors
-from qsa_bench.engine.qsa_decode import QsaDecodeBatch
+from qsa_bench.engine.cuda_graph import CapturedGraph
+from qsa_bench.engine.qsa_decode import QsaCapturedDecode, QsaDecodeBatch
 from qsa_bench.engine.qsa_geometry import ATTENTION_DIM, FUSED, KV_HEADS, QUERY_HEADS, QsaGeometry
 from qsa_bench.engine.qsa_indexer import QsaCache, QsaIndexer, QsaSlab
 from qsa_bench.engine.qsa_launch import QsaKernels, row
@@ -20,7 +21,7 @@ from qsa_bench.engine.qsa_memory import ArenaMemory, ArenaTensor, Tensor
 from qsa_bench.engine.qsa_sequence import QsaSequence, QsaSnapshot
 
 # Operations, and words of one: operation, sequence, then as each method says.
-INGEST, DECODE, PREFILL, REWIND, SNAPSHOT, RESTORE, RELEASE, BATCH, MISUSE = range(1, 10)
+INGEST, DECODE, PREFILL, REWIND, SNAPSHOT, RESTORE, RELEASE, BATCH, MISUSE, REPLAY = range(1, 11)
 WORDS = 6
 # Misuses of the Python surface.
 (
@@ -34,7 +35,12 @@ WORDS = 6
     FREE_FAILS,
     SHORT_CONTEXT,
     LAUNCH_FAILS,
-) = range(10)
+    PREFILL_FAILS,
+    FRACTIONAL_POSITION,
+    UNALIGNED_ROWS,
+    SLAB_OF_REPLACED,
+    SLAB_OF_RELEASED,
+) = range(15)
 OK = 0
 _CODES = (
     (errors.QsaTensorError, 1),
@@ -46,6 +52,7 @@ _CODES = (
 )
 TENSOR, ORDER, CAPACITY, RELEASED, ENGINE, FREE = (code for _, code in _CODES)
 LAUNCH = 1000  # and the status
+Launch = tuple[str, tuple[Tensor | int | float | None, ...]]
 UNSUPPORTED = 8  # kernels/common/status.h
 
 
@@ -61,12 +68,19 @@ class _FailingFree(ArenaMemory):
         super().free(tensor)
 
 
-class _FailingKernels(QsaKernels):
-    """Kernels of which one launch fails when told so, as on a device that can't run it."""
+class _ScriptKernels(QsaKernels):
+    """Kernels of which one launch fails when told so, as on a device that can't run it.
+
+    While `taken` is a list, launches are put down there and not made.
+    """
 
     failing = ""
+    taken: list[Launch] | None = None
 
     def launch(self, entry: str, *arguments: Tensor | int | float | None) -> None:
+        if self.taken is not None:
+            self.taken.append((entry, arguments))
+            return
         if entry == self.failing:
             self.failing = ""
             raise errors.QsaLaunchError(entry, UNSUPPORTED)
@@ -75,7 +89,12 @@ class _FailingKernels(QsaKernels):
 
 def run(libraries: Mapping[str, ctypes.CDLL], values: Mapping[str, Any]) -> int:
     """Run a script; values are addresses and scalars by the names of `_Run`. Returns 0."""
-    _Run(libraries, values).run()
+    script = _Run(libraries, values)
+    try:
+        script.run()
+    finally:
+        if script.graph is not None:
+            script.graph.close()
     return OK
 
 
@@ -85,12 +104,15 @@ class _Run:
         cuda = not hasattr(libraries["qsa_ingest"], "qsa_host_reset")
         self.memory = _FailingFree(values["arena"], values["arena_bytes"], cuda)
         self.driver = ctypes.CDLL("libcuda.so.1") if cuda else None
-        self.kernels = _FailingKernels(libraries, self.memory.stream)
+        self.stream: int | None = None
+        self.kernels = _ScriptKernels(libraries, lambda: self.stream)
         self.indexer = self._indexer(values["capacity"])
         count = values["sequences"]
         self.sequences = [QsaSequence(self.indexer) for _ in range(count)]
         self.snapshots: dict[int, QsaSnapshot] = {}
         self.batch: QsaDecodeBatch | None = None
+        self.captured: QsaCapturedDecode | None = None
+        self.graph: CapturedGraph | None = None
 
     def _indexer(self, capacity: int) -> QsaIndexer:
         values = self.values
@@ -166,6 +188,8 @@ class _Run:
             sequence.release()
         elif operation == BATCH:  # row of the tables of positions and fused rows, out
             self._batch(a, b)
+        elif operation == REPLAY:  # as BATCH
+            self._batch(a, b, replayed=True)
         else:  # misuse
             self._misuse(a, number)
 
@@ -178,7 +202,7 @@ class _Run:
             self._keep_ids(slab, out + slab.first - start)
             self.indexer.prefill_attention(slab, q, self.cache(number), context)
 
-    def _batch(self, step: int, out: int) -> None:
+    def _batch(self, step: int, out: int, replayed: bool = False) -> None:
         if self.batch is None:
             self.batch = QsaDecodeBatch(self.indexer, self.sequences, self.cache(None))
         batch, slots = self.batch, len(self.sequences)
@@ -189,10 +213,48 @@ class _Run:
                 target = ArenaTensor(int(row(getattr(batch, name), slot)), shape, "bfloat16")
                 source = self.tensor(name, shape, fused)
                 self.memory.copy(target, source, FUSED if name == "fused_qk" else 16 * 256)
-        batch.step(tables[:slots])
+        if replayed and self.captured is None:
+            self.captured = QsaCapturedDecode(batch, self._capture)
+        (self.captured if replayed and self.captured else batch).step(tables[:slots])
         self._keep("ids_out", batch.ids, out, slots)
         self._keep("counts_out", batch.counts, out, slots)
         self._keep("context_out", batch.context, out, slots)
+
+    def _capture(self, launch: Callable[[], None]) -> Callable[[], None]:
+        """Capture launches in a CUDA graph; without one, put them down with the scalars they have."""
+        driver = self.driver
+        if driver is None:
+            taken: list[Launch] = []
+            self.kernels.taken = taken
+            try:
+                launch()
+            finally:
+                self.kernels.taken = None
+
+            def repeat() -> None:
+                for entry, given in taken:
+                    self.kernels.launch(entry, *given)
+
+            return repeat
+
+        def record(stream: int) -> int:
+            self.stream = stream
+            try:
+                launch()
+            finally:
+                self.stream = None
+            return OK
+
+        driver.cuCtxSynchronize()
+        graph = self.graph = CapturedGraph(record)
+
+        def replay() -> None:
+            # Copies go to the default stream, which the graph's does not wait for.
+            driver.cuCtxSynchronize()
+            graph.replay()
+            graph.wait()
+
+        return replay
 
     def _keep_ids(self, slab: QsaSlab, out: int) -> None:
         self._keep("ids_out", slab.ids, out, slab.count)
@@ -225,15 +287,32 @@ class _Run:
             sequence.ingest(ArenaTensor(address, (0, FUSED), "bfloat16"), 0)
         elif kind == SHORT_TABLES:
             self._indexer(self.values["capacity"] + 1)
+        elif kind == FRACTIONAL_POSITION:
+            sequence.ingest(self.tensor("fused_qk", (1, FUSED)), cast(int, start + 0.5))
+        elif kind == UNALIGNED_ROWS:
+            sequence.ingest(ArenaTensor(address + 2, (1, FUSED), "bfloat16"), start)
         elif kind == LAUNCH_FAILS:
-            scalar = self.values["scalar_scores"]
-            self.kernels.failing = "qsa_score_scalar" if scalar else "qsa_score"
+            self.kernels.failing = self.indexer.geometry.score_entry
             sequence.decode(self.tensor("fused_qk", (1, FUSED)), start)
         elif kind == FREE_FAILS:
             self.memory.failing = True
             sequence.release()
+        elif kind in (PREFILL_FAILS, SLAB_OF_REPLACED, SLAB_OF_RELEASED):
+            self._misuse_prefill(kind, number)
         else:
             self._misuse_slab(kind, number)
+
+    def _misuse_prefill(self, kind: int, number: int) -> None:
+        sequence = self.sequences[number]
+        start = sequence.tokens
+        slabs = sequence.prefill_select(self.tensor("fused_qk", (1, FUSED)), start)
+        if kind == PREFILL_FAILS:
+            self.kernels.failing = self.indexer.geometry.score_entry
+        elif kind == SLAB_OF_REPLACED:
+            sequence.rewind(start)
+        else:
+            sequence.release()
+        next(slabs)
 
     def _misuse_slab(self, kind: int, number: int) -> None:
         sequence = self.sequences[number]

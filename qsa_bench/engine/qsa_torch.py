@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qsa_bench.engine.qsa_decode import EMPTY, QsaDecodeBatch
+from qsa_bench.engine.qsa_decode import QsaCapturedDecode, QsaDecodeBatch
 
 if TYPE_CHECKING:
     import torch
@@ -52,23 +52,19 @@ def project(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.linear(hidden, weight)
 
 
-class CapturedDecode:
+class CapturedDecode(QsaCapturedDecode):
     """A decode batch's step, captured once in a CUDA graph and replayed at every length."""
 
     def __init__(self, batch: QsaDecodeBatch) -> None:
-        import torch
+        super().__init__(batch, _capture)
 
-        self._batch = batch
-        # Empty slots touch nothing, but load every kernel: a capture can't.
-        batch.begin([EMPTY] * len(batch.sequences))
-        batch.launch()
-        torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            batch.launch()
 
-    def step(self, positions: Sequence[int]) -> None:
-        """Replay the step for these positions; refused as by `QsaDecodeBatch.begin`."""
-        self._batch.begin(positions)
-        self._graph.replay()
-        self._batch.commit()
+def _capture(launch: Callable[[], None]) -> Callable[[], None]:
+    import torch
+
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch()
+    replay: Callable[[], None] = graph.replay
+    return replay

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from qsa_bench.engine import qsa_script as script
 from qsa_bench.model import Role
 from qsa_bench.program import Buffer, Call, Program, Value
+from qsa_bench.stages import _qsa_attention
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages import _qsa_paged as paged
 
@@ -66,6 +67,22 @@ class Script:
     def blocks(self) -> int:
         """Rows of a sequence's block keys."""
         return max(self.capacity // qsa.RATIO, 1)
+
+
+def random_inputs(
+    rows: int, sequences: int, tokens: int, *words: object, shared: bool = False, page: int = 8
+) -> tuple[qsa.Inputs, Array, paged.Paged]:
+    """Return fused rows, queries and a cache; `shared` gives every sequence the same pages."""
+    inputs = qsa.random_inputs(max(rows, tokens), "engine", *words)
+    own = 1 if shared else sequences
+    q, cache = _qsa_attention.random_rows(
+        (inputs.tokens, own, tokens), "engine", *words, page_tokens=page
+    )
+    if shared:
+        pages = np.repeat(cache.pages, sequences, axis=0)
+        keys, values = (np.repeat(t, sequences, axis=0) for t in (cache.keys, cache.values))
+        cache = paged.Paged(keys, values, pages, page, cache.page_count)
+    return inputs, q, cache
 
 
 def program(given: Script) -> Program:
@@ -159,19 +176,30 @@ def simulate(given: Script) -> Simulation:
             freed += _freed(operation, given, codes)
         elif operation.code == script.OK:
             _step(given, operation, held, saved, rows)
-        elif operation.kind == script.MISUSE and words[0] in _INGESTING:
+        if (
+            operation.code != script.OK
+            and operation.kind == script.MISUSE
+            and words[0] in _INGESTING
+        ):
             held[number] += (0,) * _INGESTING[words[0]]
         codes.append((operation.code, len(held[number]), freed))
     return Simulation(np.array(codes, dtype=np.int32), rows, tuple(held))
 
 
 # What a misuse ingests before it is refused.
-_INGESTING = {script.SHORT_BLOCK_TABLE: 1, script.SHORT_CONTEXT: 1, script.VOID_SLAB: 2}
+_INGESTING = {
+    script.SHORT_BLOCK_TABLE: 1,
+    script.SHORT_CONTEXT: 1,
+    script.VOID_SLAB: 2,
+    script.SLAB_OF_RELEASED: 1,
+}
+# What releases its sequence, and how many tensors come back.
+_RELEASING = {script.FREE_FAILS: 1, script.SLAB_OF_RELEASED: 2}
 
 
 def _releases(operation: Operation) -> bool:
-    fails = operation.kind == script.MISUSE and operation.words[0] == script.FREE_FAILS
-    return operation.kind == script.RELEASE or fails
+    misuse = operation.kind == script.MISUSE and operation.words[0] in _RELEASING
+    return operation.kind == script.RELEASE or misuse
 
 
 def _freed(operation: Operation, given: Script, codes: Sequence[tuple[int, int, int]]) -> int:
@@ -182,7 +210,7 @@ def _freed(operation: Operation, given: Script, codes: Sequence[tuple[int, int, 
     )
     if again:
         return 0
-    return 1 if operation.kind == script.MISUSE else 2
+    return _RELEASING[operation.words[0]] if operation.kind == script.MISUSE else 2
 
 
 def _step(
@@ -211,7 +239,7 @@ def _step(
         saved[words[0]] = held[number]
     elif kind == script.RESTORE:
         held[number] = saved[words[0]]
-    elif kind == script.BATCH:
+    elif kind in (script.BATCH, script.REPLAY):
         batch = given.batches[words[0]]
         for slot, (position, fused) in enumerate(zip(batch.positions, batch.fused, strict=True)):
             if position != EMPTY:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from qsa_bench.engine import qsa_script as script
@@ -18,18 +17,24 @@ from qsa_bench.goldens import Golden, qsa_attention
 from qsa_bench.model import Finding
 from qsa_bench.program import Program
 from qsa_bench.stages import (
-    _qsa_attention,
     _qsa_decode_attention_launch,
     _qsa_engine_golden,
     _qsa_gather_launch,
     _qsa_ingest_launch,
-    _qsa_paged,
     _qsa_prefill_attention_launch,
     _qsa_score_launch,
     qsa_select,
 )
-from qsa_bench.stages import _qsa_inputs as qsa
-from qsa_bench.stages._qsa_engine import EMPTY, Batch, Operation, Script, program, simulate
+from qsa_bench.stages._qsa_engine import (
+    EMPTY,
+    Batch,
+    Operation,
+    Script,
+    program,
+    random_inputs,
+    simulate,
+)
+from qsa_bench.stages._qsa_engine_captured import captured, captured_bound
 from qsa_bench.stages._qsa_engine_judge import CHECKS, Oracle, judge_script
 from qsa_bench.stages._qsa_engine_sweep import sweep_of
 from qsa_bench.stages.base import ONE_SCHEDULE, Case, Outputs, Stage
@@ -49,6 +54,7 @@ CLAUSES = {
     "dense-prefill": "an option keeps prefill dense past the bound; decode still selects",
     "scalar-scores": "an option takes the scalar scorer, which selects the same",
     "decode": "a step selects, gathers and attends on both sides of every block and of the bound",
+    "capture": "a step captured once gives at every length what an eager one gives",
     "batch": "slots of any length, empty ones too, are served by one step",
     "sequences": "sequences share scratch without touching each other",
     "rewind": "a rewound sequence pools again exactly the blocks it must",
@@ -57,22 +63,6 @@ CLAUSES = {
     "reference": "with other chunks than the reference's, contexts are the reference's own",
     "surface": "wrong dtypes, devices, shapes and lengths are refused; no rows are no step",
 }
-
-
-def _inputs(
-    rows: int, sequences: int, tokens: int, *words: object, shared: bool = False, page: int = 8
-) -> tuple[qsa.Inputs, Array, _qsa_paged.Paged]:
-    """Return fused rows, queries and a cache; `shared` gives every sequence the same pages."""
-    inputs = qsa.random_inputs(max(rows, tokens), "engine", *words)
-    own = 1 if shared else sequences
-    q, cache = _qsa_attention.random_rows(
-        (inputs.tokens, own, tokens), "engine", *words, page_tokens=page
-    )
-    if shared:
-        pages = np.repeat(cache.pages, sequences, axis=0)
-        keys, values = (np.repeat(t, sequences, axis=0) for t in (cache.keys, cache.values))
-        cache = _qsa_paged.Paged(keys, values, pages, page, cache.page_count)
-    return inputs, q, cache
 
 
 def _chunks(
@@ -91,7 +81,7 @@ def _chunks(
 
 def _split_small() -> Script:
     tokens, sizes = 45, (1, 2, 3, 4, 5, 7, 45)
-    inputs, q, cache = _inputs(tokens, len(sizes), _CAPACITY, "split", shared=True)
+    inputs, q, cache = random_inputs(tokens, len(sizes), _CAPACITY, "split", shared=True)
     operations: list[Operation] = []
     for number, size in enumerate(sizes):
         operations += _chunks(number, tokens, size, number * tokens)
@@ -118,7 +108,7 @@ def _split_long() -> Script:
     """The real budget: chunks of 2047, 2048, 2049, whole, and token by token up to the bound."""
     tokens, sizes, bound = 2053, (2047, 2048, 2049, 2053), 2051
     last = len(sizes)
-    inputs, q, cache = _inputs(tokens, last + 1, tokens, "long", shared=True, page=64)
+    inputs, q, cache = random_inputs(tokens, last + 1, tokens, "long", shared=True, page=64)
     operations: list[Operation] = []
     # Rows before the bound have no place among the outputs: nothing may write them.
     places = [number * (tokens - bound) - bound for number in range(last + 1)]
@@ -145,7 +135,7 @@ def _split_long() -> Script:
 def _decode_every_length() -> Script:
     """Slot 0 token by token from nothing; slot 1 begins late; slot 2 is empty; slot 3 speculates."""
     steps, slots = 40, 4
-    inputs, q, cache = _inputs(160, slots, _CAPACITY, "decode")
+    inputs, q, cache = random_inputs(160, slots, _CAPACITY, "decode")
     operations, batches = [Operation(script.INGEST, 3, (0, 17, 100))], []
     third = 17
     for step in range(steps):
@@ -174,7 +164,7 @@ def _decode_every_length() -> Script:
 def _paths() -> Script:
     """The same tokens by prefill, by decode, by a batch and by a restored snapshot."""
     tokens, first = 40, 18
-    inputs, q, cache = _inputs(tokens, 4, _CAPACITY, "paths", shared=True)
+    inputs, q, cache = random_inputs(tokens, 4, _CAPACITY, "paths", shared=True)
     operations = [
         *_chunks(0, tokens, 6, 0),
         Operation(script.INGEST, 1, (0, first, 0)),
@@ -212,7 +202,7 @@ def _paths() -> Script:
 
 def _interleaved() -> Script:
     """Three sequences of other rows and pages, chunk by chunk in turn."""
-    inputs, q, cache = _inputs(150, 3, _CAPACITY, "interleaved")
+    inputs, q, cache = random_inputs(150, 3, _CAPACITY, "interleaved")
     chunks = [
         _chunks(number, 48, size, number * 50, fused=number * 50)
         for number, size in enumerate((5, 7, 9))
@@ -227,7 +217,7 @@ def _interleaved() -> Script:
 
 def _rewinds() -> Script:
     """Every way back into a block, with other tokens after it, then a decode."""
-    inputs, q, cache = _inputs(120, 1, _CAPACITY, "rewind")
+    inputs, q, cache = random_inputs(120, 1, _CAPACITY, "rewind")
     operations = [Operation(script.INGEST, 0, (0, 30, 0))]
     for number, position in enumerate((29, 27, 25, 24, 23, 20, 6, 3)):
         fused = 31 + 8 * number
@@ -247,7 +237,7 @@ def _rewinds() -> Script:
 
 
 def _snapshots() -> Script:
-    inputs, q, cache = _inputs(90, 2, _CAPACITY, "snapshot", shared=True)
+    inputs, q, cache = random_inputs(90, 2, _CAPACITY, "snapshot", shared=True)
     decodes = [
         [Operation(script.DECODE, n, (t, t, out + t)) for t in range(26, 34)]
         for n, out in ((0, 0), (0, 40), (1, 80))
@@ -279,7 +269,7 @@ def _snapshots() -> Script:
 
 
 def _dense() -> Script:
-    inputs, q, cache = _inputs(50, 1, _CAPACITY, "dense")
+    inputs, q, cache = random_inputs(50, 1, _CAPACITY, "dense")
     operations = (
         *_chunks(0, 40, 11, 0),
         Operation(script.DECODE, 0, (40, 40, 45)),
@@ -291,7 +281,7 @@ def _dense() -> Script:
 
 def _scalar() -> Script:
     """Prefill, decode and a batch by the scorer's scalar body; the launch that fails is its own."""
-    inputs, q, cache = _inputs(50, 1, _CAPACITY, "scalar")
+    inputs, q, cache = random_inputs(50, 1, _CAPACITY, "scalar")
     operations = (
         *_chunks(0, 30, 7, 0),
         Operation(script.MISUSE, 0, (script.LAUNCH_FAILS,), script.LAUNCH + script.UNSUPPORTED),
@@ -314,7 +304,7 @@ def _scalar() -> Script:
 
 def _rules() -> Script:
     """Every refusal in the middle of a sequence, which goes on as if it had not been asked."""
-    inputs, q, cache = _inputs(90, 2, _CAPACITY, "rules")
+    inputs, q, cache = random_inputs(90, 2, _CAPACITY, "rules")
 
     def refused(code: int, kind: int, *words: int) -> Operation:
         return Operation(kind, 0, words, code)
@@ -333,11 +323,21 @@ def _rules() -> Script:
         refused(script.ORDER, script.REWIND, -1),
         *(
             Operation(script.MISUSE, 0, (kind,), script.TENSOR)
-            for kind in (script.ROWS_OF_F32, script.ROWS_ELSEWHERE, script.NARROW_ROWS)
+            for kind in (
+                script.ROWS_OF_F32,
+                script.ROWS_ELSEWHERE,
+                script.NARROW_ROWS,
+                script.UNALIGNED_ROWS,
+            )
+        ),
+        *(
+            Operation(script.MISUSE, 0, (kind,), script.ORDER)
+            for kind in (script.FRACTIONAL_POSITION, script.SLAB_OF_REPLACED)
         ),
         Operation(script.MISUSE, 0, (script.SHORT_TABLES,), script.TENSOR),
         Operation(script.MISUSE, 0, (script.NO_ROWS,)),
         Operation(script.MISUSE, 0, (script.LAUNCH_FAILS,), script.LAUNCH + script.UNSUPPORTED),
+        Operation(script.MISUSE, 0, (script.PREFILL_FAILS,), script.LAUNCH + script.UNSUPPORTED),
         *_chunks(0, 30, 4, 0, first=21),
         Operation(script.MISUSE, 0, (script.SHORT_BLOCK_TABLE,), script.CAPACITY),
         Operation(script.MISUSE, 0, (script.VOID_SLAB,), script.RELEASED),
@@ -351,7 +351,7 @@ def _rules() -> Script:
 
 
 def _releases() -> Script:
-    inputs, q, cache = _inputs(40, 3, _CAPACITY, "release")
+    inputs, q, cache = random_inputs(40, 4, _CAPACITY, "release")
     operations = (
         Operation(script.INGEST, 0, (0, 22, 0)),
         Operation(script.INGEST, 1, (0, 22, 10)),
@@ -365,14 +365,18 @@ def _releases() -> Script:
         Operation(script.MISUSE, 2, (script.FREE_FAILS,), script.FREE),
         Operation(script.RELEASE, 2),
         Operation(script.RELEASE, 1),
+        Operation(script.INGEST, 3, (0, 22, 10)),
+        Operation(script.MISUSE, 3, (script.SLAB_OF_RELEASED,), script.RELEASED),
+        Operation(script.RELEASE, 3),
     )
-    return Script(inputs, q, cache, operations, 3, _CAPACITY, _BUDGET, 40)
+    return Script(inputs, q, cache, operations, 4, _CAPACITY, _BUDGET, 40)
 
 
 _SCRIPTS: tuple[tuple[str, str, tuple[str, ...], Callable[[], Script]], ...] = (
     ("split", "small", ("split-invariance", "prefill", "sequences"), _split_small),
     ("split", "2048", ("split-invariance", "prefill"), _split_long),
     ("decode", "every-length", ("decode", "batch", "rewind"), _decode_every_length),
+    ("decode", "captured", ("capture", "decode", "batch"), captured),
     ("decode", "paths", ("split-invariance", "decode", "prefill", "snapshot"), _paths),
     ("sequences", "interleaved", ("sequences", "prefill"), _interleaved),
     ("state", "rewinds", ("rewind", "order"), _rewinds),
@@ -390,6 +394,7 @@ def _case(
     clauses: Sequence[str],
     make: Callable[[], Script],
     recorded: qsa_attention.AttentionCase | None = None,
+    targets: tuple[str, ...] = ("host", "cuda"),
 ) -> Case:
     given = cache(make)
     oracle = cache(lambda: Oracle(given(), simulate(given())))
@@ -407,12 +412,16 @@ def _case(
         lambda: program(given()),
         judge,
         schedules=ONE_SCHEDULE,
+        targets=targets,
     )
 
 
 def _families() -> Iterator[Case]:
     for family, label, clauses, make in _SCRIPTS:
         yield _case(family, label, clauses, make)
+    # What the emulation would take long for shows on a device alone: a graph at the real budget.
+    clauses = ("capture", "decode")
+    yield _case("decode", "captured-bound", clauses, captured_bound, targets=("cuda",))
 
 
 def _golden_cases(golden: Golden) -> Iterator[Case]:
