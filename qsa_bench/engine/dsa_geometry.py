@@ -6,8 +6,9 @@ Standard library only: an engine can take this file as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
+from operator import index
 
 HEADS = 32
 HEAD_DIM = 128
@@ -73,9 +74,24 @@ class DsaSelectGeometry:
 
     def __post_init__(self) -> None:
         # One after the other: a later rule counts on what an earlier one made sure of.
-        rules = (self._refused_counts(), self._refused_lengths(), self._refused_memory())
+        rules = (
+            self._refused_types(),
+            self._refused_counts(),
+            self._refused_lengths(),
+            self._refused_memory(),
+        )
         for refusal in chain.from_iterable(rules):
             raise DsaGeometryError(f"laying out a DSA selection: {refusal}")
+
+    def _refused_types(self) -> Iterator[str]:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            try:
+                index(value)
+            except TypeError:
+                yield f"{field.name} is {value!r}, expected a whole number"
 
     def _refused_counts(self) -> Iterator[str]:
         if self.kpool not in KPOOLS:
