@@ -6,6 +6,7 @@ Contract section 1, "gather". Kernel: kernels/qsa/gather.cu; mutants: mutations/
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,7 @@ def _families() -> Iterator[Case]:
             _selection((60,), (count,)),
         )
     yield from _far_pages()
+    yield _far_ids()
 
 
 def _far_pages() -> Iterator[Case]:
@@ -174,6 +176,40 @@ def _far_pages() -> Iterator[Case]:
         "2^26",
         ("offsets-64-bit",),
         Selection(cache, (ids,), 16, len(ids)),
+        schedules=ONE_SCHEDULE,
+    )
+
+
+def _far_ids() -> Case:
+    """Token ids up to 2^31 - 1, through a block table that is written where they look alone."""
+    entries = 2**28
+    shape = (1, 24, 1, 8)
+    keys, values = (qsa.random_tensor(shape, name, "far-ids") for name in "kv")
+    cache = qsa.Paged(keys, values, np.array([[4, 1, 3]], dtype=np.int32), 8, 5)
+    near = Selection(cache, ((0, 9, 15, 16, 17, 22, 23),), 16, 7)
+    built = program(near)
+    # The last page's tokens are those of the table's last entry.
+    ids = built.array("ids").copy()
+    ids[ids >= 16] += 8 * (entries - 3)
+    far = {
+        "ids": Buffer("ids", "i32", ids.shape, Role.INPUT, ids),
+        "block_table": Buffer(
+            "block_table",
+            "i32",
+            (1, entries),
+            Role.INPUT,
+            segments=((0, cache.pages[0, :2]), (entries - 1, cache.pages[0, 2:])),
+        ),
+    }
+    buffers = tuple(far.get(buffer.name, buffer) for buffer in built.buffers)
+    call = replace(built.calls[0], values={**built.calls[0].values, "table_pages": entries})
+    return Case(
+        STAGE_NAME,
+        "far-ids",
+        "2^31",
+        ("copies-tokens", "offsets-64-bit"),
+        lambda: Program(buffers, (call,)),
+        lambda _program, outputs: judge_gather(near, outputs),
         schedules=ONE_SCHEDULE,
     )
 
