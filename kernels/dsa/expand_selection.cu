@@ -1,24 +1,22 @@
 // dsa_expand_selection: the token ids of each query row's kept pools and its tail.
 //
 // Computes   for every query row at position p of its sequence, in this order:
-//              the tokens of the kept pools, ascending [dsa.pools-to-tokens] with select_tail the visible
-//              tail: of the n valid keys at p and before it the n % kpool
+//              the tokens of the kept pools, ascending                              [dsa.pools-to-tokens]
+//              with select_tail the visible tail: of the n valid keys at p and before it the n % kpool
 //                tokens from first_key + n - n % kpool on, as far as they are keys that p sees
 //                [dsa.tail] [dsa.tail-from-the-first-key], each token once [dsa.no-token-twice]
 //              -1 up to the row's width, topk + kpool - 1 or without select_tail topk        [dsa.fill]
 //            and -1 everywhere for a row whose own token is no key                           [dsa.masked-row]
 //            Without invalid keys behind the first one the tail is the incomplete pool, and the ids ascend.
 // Inputs     kept_pools [batch, query_rows, topk / kpool] i32, ascending, kept_counts [batch, query_rows]
-// i32, as
-//              dsa_topk_pools leaves them
+//              i32, as dsa_topk_pools leaves them
 //            q_pos [query_rows] i32, null with geometry: the one row stands at the last live token
 //            valid, first_keys, slots, pool_starts as in pool_lists.cuh, null together
 //            geometry [5] i32 on the device, or null
 // Outputs    token_ids [batch, query_rows, width] i32, every element written
 // Requires   topk a multiple of kpool; with geometry one sequence and one row
-// Traps      a position outside 0 .. live tokens - 1; a count outside 0 .. topk / kpool; a kept pool that the
-// row
-//            does not see; a geometry that contradicts itself or passes `tokens` [dsa.range-traps]
+// Traps      a position outside 0 .. live tokens - 1; a count outside 0 .. topk / kpool; a kept pool that
+//            the row does not see; a geometry that contradicts itself or passes `tokens` [dsa.range-traps]
 // Succeeds   with nothing to do for no sequences or no rows. No live token leaves a row of -1.
 // Launch     a CTA a row.
 // Scratch    none.

@@ -10,8 +10,7 @@
 //            weights [batch, query_rows, 32] f32, heads^-0.5 included
 //            pool_keys [batch, pool_capacity, 128] bf16, lists and `valid` as dsa_kpool_compress leaves them
 //            q_pos [query_rows] i32: the token that each row stands at, in every sequence; null with
-//            geometry,
-//              where the one row stands at the last live token
+//              geometry, where the one row stands at the last live token
 //            geometry [5] i32 on the device, or null: `tokens` is the live length, not its ceiling
 // Outputs    scores [batch, query_rows, score_cols] f32; of a row the sequence's live pools are written, what
 //              follows is left untouched [dsa.untouched-tail]
@@ -19,12 +18,10 @@
 // Requires   bases of bf16 and f32 inputs aligned to 16 bytes; score_cols >= max(1, tokens / kpool), the
 //            stride of rows whatever the live length [dsa.row-stride]; with geometry one sequence and one row
 // Traps      a position outside 0 .. live tokens - 1; a geometry that contradicts itself or passes `tokens`;
-// a
-//            sequence that lists more pools than pool_capacity holds
+//            a sequence that lists more pools than pool_capacity holds
 // Succeeds   with nothing to do for no sequences, no rows or no tokens.
 // Numerics   products of bf16 are exact; the tensor cores sum them in f32. Head weights times 1/sqrt(128),
-// the
-//            product with the relu and the sum over heads are f32. The order depends on no launch shape.
+//            the product with the relu and the sum over heads are f32. The order depends on no launch shape.
 // Launch     a CTA takes one query row or eight, and every gridDim.y-th tile of 64 pools. Grid and tile count
 //            come from the ceiling, the loop's end from the live length.
 // Scratch    32 KiB of static shared memory: two tiles of keys.

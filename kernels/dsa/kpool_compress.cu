@@ -14,16 +14,15 @@
 //            Only pools whose last token is among the last `fresh_tokens` live ones are written, and the
 //            entries of their slots: pools of earlier steps are cached        [dsa.fresh-pools]
 // Requires   bases of bf16 and f32 buffers aligned to 16 bytes; pool_capacity >= tokens / kpool; kpool 4 or
-// 16;
-//            with geometry one sequence; where fresh_tokens is below the live tokens, the lists of the step
-//            before, whose live tokens were that much fewer. A repeated or rewound step gives the same again.
+//            16; with geometry one sequence; where fresh_tokens is below the live tokens, the lists of the
+//            step before, whose live tokens were that much fewer. A repeated or rewound step gives the same
+//            again.
 // Traps      a geometry that contradicts itself or passes `tokens`.
 // Succeeds   with nothing to do for no sequences, no tokens or no fresh ones; fewer tokens than a pool are
 //            legal and have none                                              [dsa.whole-pools]
 // Numerics   IEEE f32 operations in a fixed order and an exponential made of them, so two runs, and the CPU
-// and
-//            the GPU, agree bit for bit. A NaN in a key or the gate stays a NaN in its pool's channel, and
-//            reaches no other (the reference makes a NaN probability a zero)  [dsa.nan-stays]
+//            and the GPU, agree bit for bit. A NaN in a key or the gate stays a NaN in its pool's channel,
+//            and reaches no other (the reference makes a NaN probability a zero)  [dsa.nan-stays]
 // Launch     a warp a pool, newest first. With `valid` a CTA a sequence goes before, over the fresh tokens.
 // Scratch    none.
 

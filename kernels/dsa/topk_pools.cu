@@ -10,15 +10,13 @@
 //            kept_counts [row_count] i32, how many of them; zero visible pools are legal [dsa.zero-pools]
 // Requires   at most 512 pools kept; pools, the most that any row sees, at most score_cols; with geometry one
 //            row, which keeps as many as the geometry says [dsa.live-geometry]
-// Traps      a visible score that is not finite [dsa.non-finite-traps]; visible_pools outside 0 .. pools, or
-// past
-//            the geometry's whole pools; a geometry that contradicts itself or passes `pools`
+// Traps      a visible score that is not finite [dsa.non-finite-traps]; visible_pools outside 0 .. pools,
+//            or past the geometry's whole pools; a geometry that contradicts itself or passes `pools`
 //              [dsa.visible-range-traps]
 // Reads      of a row its visible scores and nothing past them [dsa.prefix-only]. Offsets are 64-bit.
 // Numerics   comparisons only, so every launch shape gives the same bits.
-// Launch     a CTA a row, of the selection engine that qsa_select uses. The shape follows `pools`, the time
-// of a
-//            row its own visible pools.
+// Launch     a CTA a row, of the selection engine that qsa_select uses. The shape follows `pools`, the
+//            time of a row its own visible pools.
 // Scratch    static shared memory: 14.2 KiB, in a cluster of eight 16.4.
 
 #include "common/portability.cuh"

@@ -1,12 +1,9 @@
-// The peer "segmented radix sort": every row sorted by score, highest first, then the first blocks of each
-// marked.
+// The peer "segmented radix sort": every row sorted by score, highest first, then the first of each marked.
 //
-// Computes   cub::DeviceSegmentedRadixSort::SortPairsDescending over the rows' prefixes (stable: equal keys
-// keep
-//            their order), then a mask of the first keeps[r] blocks and the tail of each row.
+// Computes   cub::DeviceSegmentedRadixSort::SortPairsDescending over the rows' prefixes (stable: equal
+//            keys keep their order), then a mask of the first keeps[r] blocks and the tail of each row.
 // Inputs     scores [row_count * score_cols] f32; blocks [row_count * score_cols] i32, each block's own
-// number;
-//            begins, ends [row_count] i64, each row's prefix; keeps, rows [row_count] i32
+//            number; begins, ends [row_count] i64, each row's prefix; keeps, rows [row_count] i32
 // Scratch    sorted_scores f32 and sorted_blocks i32 [row_count * score_cols]; temporary, of the size that
 //            cub_sort_temporary_bytes says
 // Outputs    mask [row_count, tokens] u8

@@ -1,8 +1,8 @@
 // The peer "device-wide top k": cub::DeviceTopK on one row after another, then the rows' masks.
 //
-// Computes   the keeps highest of each row's prefix, in no order, ties as they fall; a mask of them and the
-// tail. Inputs     scores [row_count * score_cols] f32; blocks [score_cols] i32, each block's own number;
-// rows and
+// Computes   the keeps highest of each row's prefix, in no order, ties as they fall; a mask of them and
+//            the tail.
+// Inputs     scores [row_count * score_cols] f32; blocks [score_cols] i32, each block's own number; rows and
 //            device_keeps [row_count] i32; of row r, prefixes[r] and keeps[r] stand in the host's memory too
 // Scratch    kept_scores f32 and kept_blocks i32 [row_count * most_kept]; temporary, of the size that
 //            cub_topk_temporary_bytes says

@@ -1,8 +1,7 @@
 // qsa_decode_attention: the context of one token a sequence over a paged cache, as qsa_gather leaves one.
 //
 // Computes   for every row r: context[r, h] = softmax(q[r, h] . keys / 16) . values for the 16 query heads h,
-// over
-//              tokens 0 .. lengths[r] - 1 of row r of the block table                    [decode.every-token]
+//              over tokens 0 .. lengths[r] - 1 of row r of the block table               [decode.every-token]
 //              head h reads KV head h / 8 [decode.grouped-heads]
 //            A row of length 0 is an empty slot: its context is zero                    [decode.empty-slot]
 // Inputs     q [row_count, 16, 256] bf16, roped
@@ -14,7 +13,7 @@
 // Traps      a negative length; a token that the block table does not place            [decode.traps]
 // Succeeds   with nothing to do for no rows.
 // Numerics   as in attention_row.cuh, the tiles dealt to the warps of all its CTAs: a row's bits do not
-// depend on the batch.
+//            depend on the batch.
 //            Slots past the length are never read                                      [decode.nothing-else]
 // Launch     a cluster of eight CTAs a row and KV head: one row is too little work for one of them, and its
 //            time is what a decode step waits for. Elsewhere than on compute capability 9 to 11 a CTA.

@@ -5,18 +5,16 @@
 //            and what lets paged attention read the scratch as a cache                 [gather.identity]
 //              identity[r, j] = r * (scratch_tokens / page_tokens) + j
 //              lengths[r] = counts[r]
-// Inputs     k_pages, v_pages [page_count] pages of [page_tokens, kv_heads, head_dim] bf16, page_stride
-// elements
-//              apart                                                                  [gather.page-stride]
-//            block_table [row_count, table_pages] i32, page ids up to 2^31 - 1 [gather.offsets-64-bit] ids
-//            [row_count, ids_stride] i32, ascending; only the first counts[r] are read counts [row_count]
-//            i32, on the device: 0 is an empty row                  [gather.counts]
+// Inputs     k_pages, v_pages [page_count] pages of [page_tokens, kv_heads, head_dim] bf16,
+//              page_stride elements apart                                             [gather.page-stride]
+//            block_table [row_count, table_pages] i32, page ids up to 2^31 - 1    [gather.offsets-64-bit]
+//            ids [row_count, ids_stride] i32, ascending; only the first counts[r] are read
+//            counts [row_count] i32, on the device: 0 is an empty row                      [gather.counts]
 // Outputs    k_scratch, v_scratch [row_count, scratch_tokens, kv_heads, head_dim] bf16; slots at or past
-//              counts[r] keep what they held, which may be NaN [gather.past-the-count]
+//              counts[r] keep what they held, which may be NaN                [gather.past-the-count]
 //            identity [row_count, scratch_tokens / page_tokens] i32, lengths [row_count] i32
-// Requires   k and v buffers and page_stride in whole 16 bytes; head_dim a multiple of 8; page_tokens 8 or
-// more;
-//            scratch_tokens a multiple of page_tokens.
+// Requires   k and v buffers and page_stride in whole 16 bytes; head_dim a multiple of 8; page_tokens 8
+//            or more; scratch_tokens a multiple of page_tokens.
 // Traps      a count outside 0 .. min(scratch_tokens, ids_stride); ids that do not ascend; a token behind the
 //            block table; an entry that names no page                                 [gather.traps]
 // Succeeds   with nothing to do for no rows.

@@ -17,16 +17,15 @@
 // Outputs    raw_keys, block_keys [tokens / 4, 128] bf16; rows of other tokens and blocks keep every bit
 //                                                                                [ingest.nothing-else]
 // Requires   base pointers of bf16 buffers aligned to 16 bytes; fused_stride 640; rotary_dim 64;
-// first_position +
-//            row_count <= tokens.
+//            first_position + row_count <= tokens.
 // Traps      a position outside -1 .. tokens - 1                                 [ingest.position-traps]
 // Succeeds   with nothing to do for no rows.
 // Numerics   as qsa_pool, by the same code: how tokens are split into calls changes no bit.
 // Launch     a warp a block that the rows touch.
 // Scratch    none.
-// Not for    rows out of order: what raw_keys hold before first_position is taken as it is. A rewound
-// sequence
-//            goes on from its new end; the block it ends in is pooled again when it is complete again.
+// Not for    rows out of order: what raw_keys hold before first_position is taken as it is. A
+//            rewound sequence goes on from its new end; the block it ends in is pooled again when it is
+//            complete again.
 
 #include "common/portability.cuh"
 #include "common/status.h"

@@ -1,5 +1,4 @@
-// qsa_prefill_attention: the context of a slab's selective rows, over the blocks they selected and their
-// tail.
+// qsa_prefill_attention: the context of a slab's selective rows, over their selected blocks and tail.
 //
 // Computes   for every row r at position p = rows[r] that is at or past the inert bound, p >= budget + 3:
 //              context[r, h] = softmax(q[r, h] . keys / 16) . values for the 16 query heads h, over exactly
