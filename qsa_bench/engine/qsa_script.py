@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from qsa_bench.engine import qsa_errors as errors
-from qsa_bench.engine.cuda_graph import CapturedGraph
+from qsa_bench.engine.cuda_graph import CapturedGraph, GraphError
 from qsa_bench.engine.qsa_decode import QsaCapturedDecode, QsaDecodeBatch
 from qsa_bench.engine.qsa_geometry import ATTENTION_DIM, FUSED, KV_HEADS, QUERY_HEADS, QsaGeometry
 from qsa_bench.engine.qsa_indexer import QsaCache, QsaIndexer, QsaSlab
@@ -251,8 +252,10 @@ class _Run:
         def replay() -> None:
             # Copies go to the default stream, which the graph's does not wait for.
             driver.cuCtxSynchronize()
-            graph.replay()
-            graph.wait()
+            # A device's fault is told by the child that owns the context, as an eager step's is.
+            with suppress(GraphError):
+                graph.replay()
+                graph.wait()
 
         return replay
 
