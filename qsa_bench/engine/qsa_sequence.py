@@ -20,17 +20,36 @@ from qsa_bench.engine.qsa_errors import (
 from qsa_bench.engine.qsa_geometry import FUSED, HEAD_DIM, RATIO
 from qsa_bench.engine.qsa_indexer import QsaIndexer, QsaSlab
 from qsa_bench.engine.qsa_launch import FUSED_SCALARS
-from qsa_bench.engine.qsa_memory import Tensor, require
+from qsa_bench.engine.qsa_memory import Memory, Tensor, require
 
 
-@dataclass(frozen=True)
+def _free(memory: Memory, held: list[Tensor]) -> None:
+    """Give all tensors of a list back, whichever fails; raises the first failure at the end."""
+    failures = []
+    while held:
+        try:
+            memory.free(held.pop(0))
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
 class QsaSnapshot:
     """A sequence's tokens and keys at one moment; of the indexer that it was taken from."""
 
-    indexer: QsaIndexer
-    tokens: int
-    raw_keys: Tensor
-    block_keys: Tensor
+    def __init__(
+        self, indexer: QsaIndexer, tokens: int, raw_keys: Tensor, block_keys: Tensor
+    ) -> None:
+        self.indexer, self.tokens = indexer, tokens
+        self.raw_keys, self.block_keys = raw_keys, block_keys
+        self._held = [raw_keys, block_keys]
+        self.released = False
+
+    def release(self) -> None:
+        """Give the memory back, as `QsaSequence.release`; it can't be restored any more."""
+        self.released = True
+        _free(self.indexer.memory, self._held)
 
 
 @dataclass(frozen=True)
@@ -135,6 +154,8 @@ class QsaSequence:
         self.require_live(doing)
         if snapshot.indexer is not self.indexer:
             raise QsaEngineError(f"{doing}: it was taken from another indexer")
+        if snapshot.released:
+            raise QsaReleasedError(f"{doing}: the snapshot was released")
         memory, blocks = self.indexer.memory, snapshot.tokens // RATIO
         memory.copy(self.raw_keys, snapshot.raw_keys, snapshot.tokens * HEAD_DIM)
         memory.copy(self.block_keys, snapshot.block_keys, blocks * HEAD_DIM)
@@ -147,14 +168,7 @@ class QsaSequence:
         Raises the first failure, after everything was tried.
         """
         self._released = True
-        failures = []
-        while self._held:
-            try:
-                self.indexer.memory.free(self._held.pop(0))
-            except Exception as failure:
-                failures.append(failure)
-        if failures:
-            raise failures[0]
+        _free(self.indexer.memory, self._held)
 
     def require_live(self, doing: str) -> None:
         """Raise QsaReleasedError after a release."""

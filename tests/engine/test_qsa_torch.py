@@ -157,3 +157,30 @@ def test_a_batch_that_no_grid_and_a_cache_that_no_token_holds_are_refused_with_t
         QsaDecodeBatch(indexer(), [None], empty)
     with pytest.raises(QsaEngineError, match="batch of 65536 slots: the kernels serve 65535"):
         QsaDecodeBatch(indexer(), [None] * 65536, cache)
+
+
+def test_a_released_snapshot_gives_its_memory_back_and_is_not_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sequence = QsaSequence(indexer())
+    sequence.ingest(random(21, 640), 0)
+    kept, gone = sequence.snapshot(), sequence.snapshot()
+    freed: list[object] = []
+
+    def free(tensor: object) -> None:
+        freed.append(tensor)
+        if len(freed) == 1:
+            raise MemoryError("the first free fails")
+
+    monkeypatch.setattr(sequence.indexer.memory, "free", free)
+    with pytest.raises(MemoryError, match="the first free fails"):
+        gone.release()
+    gone.release()
+    assert [id(tensor) for tensor in freed] == [id(gone.raw_keys), id(gone.block_keys)]
+    with pytest.raises(
+        QsaReleasedError, match="a snapshot of 21 tokens: the snapshot was released"
+    ):
+        sequence.restore(gone)
+    sequence.rewind(3)
+    sequence.restore(kept)
+    assert sequence.tokens == 21
