@@ -18,24 +18,28 @@
 // Traps      a position outside 0 .. live tokens - 1; a count outside 0 .. topk / kpool; a kept pool that
 //            the row does not see; a geometry that contradicts itself or passes `tokens` [dsa.range-traps]
 // Succeeds   with nothing to do for no sequences or no rows. No live token leaves a row of -1.
-// Launch     a CTA a row.
+// Launch     CTAs of 128 threads that take 512 ids of a row each.
 // Scratch    none.
 
 #include "common/portability.cuh"
 #include "common/status.h"
 #include "dsa/pool_lists.cuh"
 
+#if QSA_HOST
+#define DSA_UNROLL
+#else
+#define DSA_UNROLL _Pragma("unroll")
+#endif
+
 namespace qsa {
 namespace dsa {
 namespace {
 
-// A thread a pool where the budget is the widest, so that one load of the list is waited for; the CPU build
-// has fewer, and goes around.
-#if QSA_HOST
+// Ids a thread: one row is spread over CTAs whose loads are all under way at once, and many rows still have
+// few CTAs.
 constexpr int kThreads = 128;
-#else
-constexpr int kThreads = 512;
-#endif
+constexpr int kThreadIds = 4;
+constexpr int kCtaIds = kThreads * kThreadIds;
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -52,9 +56,18 @@ struct ExpandArguments {
   int32_t tail_width;  // kpool - 1, or 0 without a tail
 };
 
-__device__ __forceinline__ void fill(int32_t* ids, int32_t begin, int32_t end) {
-  for (int32_t i = begin + static_cast<int32_t>(threadIdx.x); i < end; i += kThreads) {
-    ids[i] = -1;
+// The place in the row of a thread's i-th id, of the CTA's ids from `base` on.
+__device__ __forceinline__ uint32_t place_of(uint32_t base, int i) {
+  return base + static_cast<uint32_t>(i) * kThreads + threadIdx.x;
+}
+
+// The pools that the thread's ids belong to, as far as there may be any.
+__device__ __forceinline__ void load_pools(const int32_t* kept, int32_t most_kept, uint32_t base, int shift,
+                                           int32_t (&pool)[kThreadIds]) {
+  DSA_UNROLL
+  for (int i = 0; i < kThreadIds; ++i) {
+    const uint32_t place = place_of(base, i) >> shift;
+    pool[i] = place < static_cast<uint32_t>(most_kept) ? __ldg(kept + place) : -1;
   }
 }
 
@@ -113,48 +126,64 @@ __device__ __forceinline__ void write_tail(const ExpandArguments& arguments, int
 __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments arguments) {
   const PoolLists& lists = arguments.lists;
   const int32_t kpool = lists.kpool;
-  const int64_t row = blockIdx.x;
-  const int64_t sequence = row / arguments.query_rows;
+  const int shift = pool_shift_of(kpool);
+  const int32_t row = static_cast<int32_t>(blockIdx.x);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t* const kept = arguments.kept_pools + row * arguments.most_kept;
-  // Both are on their way while the geometry and the position are looked up.
+  const int32_t* const kept = arguments.kept_pools + static_cast<int64_t>(row) * arguments.most_kept;
+  const uint32_t width = static_cast<uint32_t>(arguments.most_kept * kpool + arguments.tail_width);
+  const uint32_t stride = gridDim.y * kCtaIds;
+  uint32_t base = blockIdx.y * kCtaIds;
+  // All of these are on their way while the geometry and the position are looked up.
   const int32_t count = __ldg(arguments.kept_counts + row);
-  int32_t pool = thread < arguments.most_kept ? __ldg(kept + thread) : -1;
+  int32_t pool[kThreadIds];
+  load_pools(kept, arguments.most_kept, base, shift, pool);
+  const int32_t sequence = row / arguments.query_rows;
+  const int32_t asked =
+      arguments.geometry != nullptr ? 0 : __ldg(arguments.q_pos + row % arguments.query_rows);
   const int32_t live = live_tokens(arguments.geometry, arguments.tokens, kpool);
-  const int32_t position =
-      arguments.geometry != nullptr ? live - 1 : __ldg(arguments.q_pos + row % arguments.query_rows);
+  const int32_t position = arguments.geometry != nullptr ? live - 1 : asked;
   if (arguments.geometry == nullptr && (position < 0 || position >= live)) {
     QSA_TRAP("a query row stands outside 0 .. live tokens - 1");
   }
-  const int32_t width = arguments.most_kept * kpool + arguments.tail_width;
-  int32_t* const ids = arguments.token_ids + row * width;
+  int32_t* const ids = arguments.token_ids + static_cast<int64_t>(row) * width;
   // [dsa.masked-row] nothing live is no key either.
-  if (position < 0 || !lists.is_key(sequence, position)) {
-    fill(ids, 0, width);
-    return;
-  }
-  const int32_t seen = lists.pools_seen(sequence, position);
-  if (count < 0 || count > arguments.most_kept) {
+  const bool is_masked = position < 0 || !lists.is_key(sequence, position);
+  if (!is_masked && (count < 0 || count > arguments.most_kept)) {
     QSA_TRAP("a row keeps fewer pools than none or more than topk / kpool");
   }
-  for (int32_t place = thread; place < count; place += kThreads) {
-    if (place != thread) {
-      pool = __ldg(kept + place);
+  const int32_t seen = is_masked ? 0 : lists.pools_seen(sequence, position);
+  const uint32_t pool_ids = is_masked ? 0u : static_cast<uint32_t>(count * kpool);
+  const uint32_t tail_end = is_masked ? 0u : pool_ids + static_cast<uint32_t>(arguments.tail_width);
+  for (; base < width; base += stride) {
+    DSA_UNROLL
+    for (int i = 0; i < kThreadIds; ++i) {
+      const uint32_t place = place_of(base, i);
+      if (place < pool_ids) {
+        if (pool[i] < 0 || pool[i] >= seen) {
+          QSA_TRAP("a row keeps a pool that it does not see");
+        }
+        ids[place] = lists.start_of(sequence, pool[i]) + static_cast<int32_t>(place % (1u << shift));
+      } else if (place >= tail_end && place < width) {
+        // [dsa.fill]
+        ids[place] = -1;
+      }
     }
-    if (pool < 0 || pool >= seen) {
-      QSA_TRAP("a row keeps a pool that it does not see");
-    }
-    const int32_t start = lists.start_of(sequence, pool);
-    for (int32_t token = 0; token < kpool; ++token) {
-      ids[place * kpool + token] = start + token;
-    }
+    load_pools(kept, arguments.most_kept, base + stride, shift, pool);
   }
-  const int32_t pool_tokens = count * kpool;
-  if (arguments.tail_width > 0 && thread < kLanes) {
-    write_tail(arguments, sequence, position, live, kept, count, ids + pool_tokens);
+  if (!is_masked && arguments.tail_width > 0 && blockIdx.y == 0 && thread < kLanes) {
+    write_tail(arguments, sequence, position, live, kept, count, ids + pool_ids);
   }
-  // [dsa.fill]
-  fill(ids, pool_tokens + arguments.tail_width, width);
+}
+
+// CTAs of a row: as many as its ids fill.
+int32_t launch(const ExpandArguments& arguments, int64_t rows, void* stream) {
+  constexpr int64_t kMostParts = 65535;  // gridDim.y
+  const int64_t width =
+      static_cast<int64_t>(arguments.most_kept) * arguments.lists.kpool + arguments.tail_width;
+  const int64_t parts = (width + kCtaIds - 1) / kCtaIds;
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>(parts < kMostParts ? parts : kMostParts));
+  return QSA_LAUNCH(expand_kernel, grid, dim3(kThreads), 0, stream, arguments);
 }
 
 }  // namespace
@@ -204,6 +233,5 @@ extern "C" int32_t dsa_expand_selection(const int32_t* kept_pools, const int32_t
       static_cast<int32_t>(tokens),
       static_cast<int32_t>(topk / kpool),
       select_tail != 0 ? static_cast<int32_t>(kpool) - 1 : 0};
-  const dim3 grid(static_cast<unsigned>(batch * query_rows));
-  return QSA_LAUNCH(qsa::dsa::expand_kernel, grid, dim3(qsa::dsa::kThreads), 0, stream, arguments);
+  return qsa::dsa::launch(arguments, batch * query_rows, stream);
 }

@@ -24,12 +24,16 @@ constexpr int32_t kTileScores = 4;
 // 4 or 16 tokens a pool; everything else is refused.
 inline bool serves_kpool(int64_t kpool) { return kpool == 4 || kpool == 16; }
 
+// kpool is 2 to the power of this. A division would be what many a launch waits for longest after its loads.
+__host__ __device__ __forceinline__ int32_t pool_shift_of(int32_t kpool) { return kpool == 4 ? 2 : 4; }
+
+// Of a count that is not negative.
 __host__ __device__ __forceinline__ int32_t whole_pools_of(int32_t tokens, int32_t kpool) {
-  return tokens / kpool;
+  return tokens >> pool_shift_of(kpool);
 }
 
 __host__ __device__ __forceinline__ int32_t select_tile_of(int32_t whole_pools) {
-  return (whole_pools + kTileScores - 1) / kTileScores * kTileScores;
+  return (whole_pools + kTileScores - 1) & ~(kTileScores - 1);
 }
 
 // The live token count: `ceiling` where no geometry is given.
@@ -37,14 +41,19 @@ __device__ __forceinline__ int32_t live_tokens(const int32_t* geometry, int32_t 
   if (geometry == nullptr) {
     return ceiling;
   }
+  // All words are read before any is judged, so that they are waited for once.
   const int32_t tokens = __ldg(geometry + kLiveTokens);
+  const int32_t pools = __ldg(geometry + kLivePools);
+  const int32_t whole_pools = __ldg(geometry + kWholePools);
+  const int32_t tile = __ldg(geometry + kSelectTile);
+  const int32_t whole = whole_pools_of(tokens, kpool);
+  const int32_t partial = (tokens & (kpool - 1)) == 0 ? 0 : 1;
+  const bool contradicts =
+      (whole_pools != whole) | (pools != whole + partial) | (tile != select_tile_of(whole));
   if (tokens < 0 || tokens > ceiling) {
     QSA_TRAP("the geometry's tokens are outside 0 .. the launch's ceiling");
   }
-  const int32_t whole = whole_pools_of(tokens, kpool);
-  const int32_t partial = tokens % kpool == 0 ? 0 : 1;
-  if (__ldg(geometry + kWholePools) != whole || __ldg(geometry + kLivePools) != whole + partial ||
-      __ldg(geometry + kSelectTile) != select_tile_of(whole)) {
+  if (contradicts) {
     QSA_TRAP("the geometry's words contradict one another");
   }
   return tokens;

@@ -23,7 +23,8 @@
 // Numerics   IEEE f32 operations in a fixed order and an exponential made of them, so two runs, and the CPU
 //            and the GPU, agree bit for bit. A NaN in a key or the gate stays a NaN in its pool's channel,
 //            and reaches no other (the reference makes a NaN probability a zero)  [dsa.nan-stays]
-// Launch     a warp a pool, newest first. With `valid` a CTA a sequence goes before, over the fresh tokens.
+// Launch     a thread a channel of a pool, of many pools a thread four of its channels; newest pools first.
+//            With `valid` a CTA a sequence goes before, over the fresh tokens.
 // Scratch    none.
 
 #include "common/portability.cuh"
@@ -49,7 +50,6 @@ constexpr int kLanes = 32;
 constexpr int kWarps = kThreads / kLanes;
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kDims = 128;
-constexpr int kLaneDims = kDims / kLanes;
 constexpr int kMostSharedBytes = 256;  // what an engine may count on: two words a warp
 static_assert(kThreads % kLanes == 0 && kThreads >= kLanes && kThreads <= 1024,
               "DSA_COMPRESS_THREADS is a whole number of warps, 32 to 1024");
@@ -256,15 +256,55 @@ __device__ __forceinline__ float weighed_key(float (&logit)[kPool], const float 
   return tree_sum<kPool>(scratch);
 }
 
-template <int kPool>
+// The bf16 of a thread's channels, as one word where there is more than one.
+template <int kCount>
+struct Channels;
+template <>
+struct Channels<1> {
+  uint16_t word;
+  __device__ __forceinline__ float at(int) const { return low_half(word); }
+};
+template <>
+struct Channels<4> {
+  uint2 word;
+  __device__ __forceinline__ float at(int dim) const {
+    const uint32_t pair = dim < 2 ? word.x : word.y;
+    return dim % 2 == 0 ? low_half(pair) : high_half(pair);
+  }
+};
+
+__device__ __forceinline__ void load(const uint16_t* from, Channels<1>& channels) {
+  channels.word = __ldg(from);
+}
+__device__ __forceinline__ void load(const uint16_t* from, Channels<4>& channels) {
+  channels.word = __ldg(reinterpret_cast<const uint2*>(from));
+}
+__device__ __forceinline__ void store(uint16_t* to, const float (&value)[1]) {
+  *to = __bfloat16_as_ushort(__float2bfloat16_rn(value[0]));
+}
+__device__ __forceinline__ void store(uint16_t* to, const float (&value)[4]) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack(value[0], value[1]), pack(value[2], value[3]));
+}
+
+template <int kPool, int kThreadDims>
 __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments arguments) {
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  constexpr int kPoolThreads = kDims / kThreadDims;
   const int64_t sequence = blockIdx.y;
   const PoolLists& lists = arguments.lists;
+  const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int32_t channel = static_cast<int32_t>(thread % kPoolThreads) * kThreadDims;
+  // On its way while the geometry is looked up. [dsa.ape] in f32, as it is given.
+  float ape[kPool][kThreadDims];
+  DSA_UNROLL
+  for (int token = 0; token < kPool; ++token) {
+    DSA_UNROLL
+    for (int dim = 0; dim < kThreadDims; ++dim) {
+      ape[token][dim] = __ldg(arguments.ape + token * kDims + channel + dim);
+    }
+  }
   const int32_t live = live_tokens(arguments.geometry, arguments.tokens, kPool);
   // Counted from the newest pool back: a launch at the ceiling finds the fresh ones whatever the live length.
-  const int32_t age = static_cast<int32_t>(blockIdx.x) * kWarps + warp;
+  const int32_t age = static_cast<int32_t>(thread / kPoolThreads);
   const int32_t pool = lists.pools_seen(sequence, live - 1) - 1 - age;
   if (pool < 0) {
     return;
@@ -274,41 +314,47 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
   if (start + kPool - 1 < fresh_from(arguments, live)) {
     return;
   }
-  const int64_t first = (sequence * lists.token_capacity + start) * kDims + lane * kLaneDims;
-  uint2 gate[kPool];
-  uint2 key[kPool];
+  const int64_t first = (sequence * lists.token_capacity + start) * kDims + channel;
+  Channels<kThreadDims> gate[kPool];
+  Channels<kThreadDims> key[kPool];
   DSA_UNROLL
   for (int token = 0; token < kPool; ++token) {
-    gate[token] = __ldg(reinterpret_cast<const uint2*>(arguments.gate + first + token * kDims));
-    key[token] = __ldg(reinterpret_cast<const uint2*>(arguments.keys + first + token * kDims));
+    load(arguments.gate + first + token * kDims, gate[token]);
+    load(arguments.keys + first + token * kDims, key[token]);
   }
-  float pooled[kLaneDims];
+  float pooled[kThreadDims];
   DSA_UNROLL
-  for (int dim = 0; dim < kLaneDims; ++dim) {
+  for (int dim = 0; dim < kThreadDims; ++dim) {
     float logit[kPool];
     float value[kPool];
     DSA_UNROLL
     for (int token = 0; token < kPool; ++token) {
-      const uint32_t gate_pair = dim < 2 ? gate[token].x : gate[token].y;
-      const uint32_t key_pair = dim < 2 ? key[token].x : key[token].y;
-      // [dsa.ape] in f32, as it is given.
-      const float position = __ldg(arguments.ape + token * kDims + lane * kLaneDims + dim);
-      logit[token] = __fadd_rn(dim % 2 == 0 ? low_half(gate_pair) : high_half(gate_pair), position);
-      value[token] = dim % 2 == 0 ? low_half(key_pair) : high_half(key_pair);
+      logit[token] = __fadd_rn(gate[token].at(dim), ape[token][dim]);
+      value[token] = key[token].at(dim);
     }
     pooled[dim] = weighed_key<kPool>(logit, value);
   }
-  uint16_t* const target = arguments.pool_keys + (sequence * lists.pool_capacity + pool) * kDims;
-  *reinterpret_cast<uint2*>(target + lane * kLaneDims) =
-      make_uint2(pack(pooled[0], pooled[1]), pack(pooled[2], pooled[3]));
+  store(arguments.pool_keys + (sequence * lists.pool_capacity + pool) * kDims + channel, pooled);
+}
+
+// Few pools are a thread a channel, for the arithmetic of a pool is then what a launch waits for; many are
+// read in words of four channels. The emulation's cases are small, and reach both.
+constexpr int64_t kFewPools = QSA_HOST ? 4 : 256;
+
+template <int kPool, int kThreadDims>
+int32_t launch_channels(const CompressArguments& arguments, int64_t pools, int64_t batch, void* stream) {
+  const int64_t threads = pools * (kDims / kThreadDims);
+  const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads), static_cast<unsigned>(batch));
+  constexpr auto* kernel = compress_kernel<kPool, kThreadDims>;
+  return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, arguments);
 }
 
 template <int kPool>
 int32_t launch_compress(const CompressArguments& arguments, int64_t batch, void* stream) {
   const int64_t fresh = arguments.fresh_tokens < arguments.tokens ? arguments.fresh_tokens : arguments.tokens;
   const int64_t most_pools = (fresh + kPool - 1) / kPool;
-  const dim3 grid(static_cast<unsigned>((most_pools + kWarps - 1) / kWarps), static_cast<unsigned>(batch));
-  return QSA_LAUNCH(compress_kernel<kPool>, grid, dim3(kThreads), 0, stream, arguments);
+  return most_pools * batch <= kFewPools ? launch_channels<kPool, 1>(arguments, most_pools, batch, stream)
+                                         : launch_channels<kPool, 4>(arguments, most_pools, batch, stream);
 }
 
 int32_t launch(const CompressArguments& arguments, int64_t batch, void* stream) {

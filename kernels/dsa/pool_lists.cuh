@@ -50,7 +50,7 @@ struct PoolLists {
     if (span <= 0) {
       return 0;
     }
-    const int32_t whole = span / kpool;
+    const int32_t whole = whole_pools_of(span, kpool);
     const int32_t pools = listed() ? slot(sequence, whole)[1] : whole;
     if (pools < 0 || pools > pool_capacity) {
       QSA_TRAP("a sequence lists more pools than pool_capacity holds");
@@ -68,7 +68,7 @@ struct PoolLists {
     if (!listed()) {
       return span;
     }
-    const int32_t whole = span / kpool;
+    const int32_t whole = whole_pools_of(span, kpool);
     int32_t keys = slot(sequence, whole)[0];
     for (int32_t token = first + whole * kpool; token <= position; ++token) {
       keys += is_key(sequence, token) ? 1 : 0;
