@@ -18,28 +18,18 @@
 // Traps      a position outside 0 .. live tokens - 1; a count outside 0 .. topk / kpool; a kept pool that
 //            the row does not see; a geometry that contradicts itself or passes `tokens` [dsa.range-traps]
 // Succeeds   with nothing to do for no sequences or no rows. No live token leaves a row of -1.
-// Launch     CTAs of 128 threads that take 512 ids of a row each.
+// Launch     CTAs of 128 threads that take 128 ids of a row each, of many rows 1,024.
 // Scratch    none.
 
 #include "common/portability.cuh"
 #include "common/status.h"
 #include "dsa/pool_lists.cuh"
 
-#if QSA_HOST
-#define DSA_UNROLL
-#else
-#define DSA_UNROLL _Pragma("unroll")
-#endif
-
 namespace qsa {
 namespace dsa {
 namespace {
 
-// Ids a thread: one row is spread over CTAs whose loads are all under way at once, and many rows still have
-// few CTAs.
 constexpr int kThreads = 128;
-constexpr int kThreadIds = 4;
-constexpr int kCtaIds = kThreads * kThreadIds;
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -62,10 +52,11 @@ __device__ __forceinline__ uint32_t place_of(uint32_t base, int i) {
 }
 
 // The pools that the thread's ids belong to, as far as there may be any.
+template <int kIds>
 __device__ __forceinline__ void load_pools(const int32_t* kept, int32_t most_kept, uint32_t base, int shift,
-                                           int32_t (&pool)[kThreadIds]) {
+                                           int32_t (&pool)[kIds]) {
   DSA_UNROLL
-  for (int i = 0; i < kThreadIds; ++i) {
+  for (int i = 0; i < kIds; ++i) {
     const uint32_t place = place_of(base, i) >> shift;
     pool[i] = place < static_cast<uint32_t>(most_kept) ? __ldg(kept + place) : -1;
   }
@@ -123,7 +114,9 @@ __device__ __forceinline__ void write_tail(const ExpandArguments& arguments, int
   }
 }
 
+template <int kIds>
 __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments arguments) {
+  constexpr uint32_t kCtaIds = kThreads * kIds;
   const PoolLists& lists = arguments.lists;
   const int32_t kpool = lists.kpool;
   const int shift = pool_shift_of(kpool);
@@ -133,14 +126,15 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
   const uint32_t width = static_cast<uint32_t>(arguments.most_kept * kpool + arguments.tail_width);
   const uint32_t stride = gridDim.y * kCtaIds;
   uint32_t base = blockIdx.y * kCtaIds;
-  // All of these are on their way while the geometry and the position are looked up.
+  // All of these are on their way at once, and while the position is looked up.
+  const LiveWords words = load_words(arguments.geometry);
   const int32_t count = __ldg(arguments.kept_counts + row);
-  int32_t pool[kThreadIds];
+  int32_t pool[kIds];
   load_pools(kept, arguments.most_kept, base, shift, pool);
   const int32_t sequence = row / arguments.query_rows;
   const int32_t asked =
       arguments.geometry != nullptr ? 0 : __ldg(arguments.q_pos + row % arguments.query_rows);
-  const int32_t live = live_tokens(arguments.geometry, arguments.tokens, kpool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens, kpool);
   const int32_t position = arguments.geometry != nullptr ? live - 1 : asked;
   if (arguments.geometry == nullptr && (position < 0 || position >= live)) {
     QSA_TRAP("a query row stands outside 0 .. live tokens - 1");
@@ -154,9 +148,12 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
   const int32_t seen = is_masked ? 0 : lists.pools_seen(sequence, position);
   const uint32_t pool_ids = is_masked ? 0u : static_cast<uint32_t>(count * kpool);
   const uint32_t tail_end = is_masked ? 0u : pool_ids + static_cast<uint32_t>(arguments.tail_width);
-  for (; base < width; base += stride) {
+  // A full row has nothing to fill, and as many ids of pools as its CTAs take in one turn.
+  const uint32_t end = tail_end < width ? width : pool_ids;
+  DSA_ROLLED
+  for (; base < end; base += stride) {
     DSA_UNROLL
-    for (int i = 0; i < kThreadIds; ++i) {
+    for (int i = 0; i < kIds; ++i) {
       const uint32_t place = place_of(base, i);
       if (place < pool_ids) {
         if (pool[i] < 0 || pool[i] >= seen) {
@@ -175,15 +172,24 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
   }
 }
 
-// CTAs of a row: as many as its ids fill.
-int32_t launch(const ExpandArguments& arguments, int64_t rows, void* stream) {
+// CTAs of a row: as many as the ids of its pools fill.
+template <int kIds>
+int32_t launch_ids(const ExpandArguments& arguments, int64_t rows, void* stream) {
+  constexpr int64_t kCtaIds = kThreads * kIds;
   constexpr int64_t kMostParts = 65535;  // gridDim.y
-  const int64_t width =
-      static_cast<int64_t>(arguments.most_kept) * arguments.lists.kpool + arguments.tail_width;
-  const int64_t parts = (width + kCtaIds - 1) / kCtaIds;
+  const int64_t ids = static_cast<int64_t>(arguments.most_kept) * arguments.lists.kpool;
+  const int64_t parts = (ids + kCtaIds - 1) / kCtaIds;
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>(parts < kMostParts ? parts : kMostParts));
-  return QSA_LAUNCH(expand_kernel, grid, dim3(kThreads), 0, stream, arguments);
+  return QSA_LAUNCH(expand_kernel<kIds>, grid, dim3(kThreads), 0, stream, arguments);
+}
+
+// A few rows are spread over CTAs that write an id a thread, many rows keep to few CTAs. The emulation's
+// cases are small, and reach both.
+constexpr int64_t kFewRows = QSA_HOST ? 2 : 32;
+
+int32_t launch(const ExpandArguments& arguments, int64_t rows, void* stream) {
+  return rows <= kFewRows ? launch_ids<1>(arguments, rows, stream) : launch_ids<8>(arguments, rows, stream);
 }
 
 }  // namespace

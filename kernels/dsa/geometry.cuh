@@ -9,6 +9,14 @@
 
 #include "common/portability.cuh"
 
+#if QSA_HOST
+#define DSA_UNROLL
+#define DSA_ROLLED
+#else
+#define DSA_UNROLL _Pragma("unroll")
+#define DSA_ROLLED _Pragma("unroll 1")
+#endif
+
 namespace qsa {
 namespace dsa {
 
@@ -36,20 +44,27 @@ __host__ __device__ __forceinline__ int32_t select_tile_of(int32_t whole_pools) 
   return (whole_pools + kTileScores - 1) & ~(kTileScores - 1);
 }
 
-// The live token count: `ceiling` where no geometry is given.
-__device__ __forceinline__ int32_t live_tokens(const int32_t* geometry, int32_t ceiling, int32_t kpool) {
-  if (geometry == nullptr) {
-    return ceiling;
+// The five words, on their way at once: a launch waits for them once. Zeros where no geometry is given.
+struct LiveWords {
+  int32_t of[kGeometryWords];
+};
+
+__device__ __forceinline__ LiveWords load_words(const int32_t* geometry) {
+  LiveWords words;
+  DSA_UNROLL
+  for (int word = 0; word < kGeometryWords; ++word) {
+    words.of[word] = geometry != nullptr ? __ldg(geometry + word) : 0;
   }
-  // All words are read before any is judged, so that they are waited for once.
-  const int32_t tokens = __ldg(geometry + kLiveTokens);
-  const int32_t pools = __ldg(geometry + kLivePools);
-  const int32_t whole_pools = __ldg(geometry + kWholePools);
-  const int32_t tile = __ldg(geometry + kSelectTile);
+  return words;
+}
+
+// The live token count that the words of a geometry give.
+__device__ __forceinline__ int32_t tokens_of(const LiveWords& words, int32_t ceiling, int32_t kpool) {
+  const int32_t tokens = words.of[kLiveTokens];
   const int32_t whole = whole_pools_of(tokens, kpool);
   const int32_t partial = (tokens & (kpool - 1)) == 0 ? 0 : 1;
-  const bool contradicts =
-      (whole_pools != whole) | (pools != whole + partial) | (tile != select_tile_of(whole));
+  const bool contradicts = (words.of[kWholePools] != whole) | (words.of[kLivePools] != whole + partial) |
+                           (words.of[kSelectTile] != select_tile_of(whole));
   if (tokens < 0 || tokens > ceiling) {
     QSA_TRAP("the geometry's tokens are outside 0 .. the launch's ceiling");
   }
@@ -57,6 +72,15 @@ __device__ __forceinline__ int32_t live_tokens(const int32_t* geometry, int32_t 
     QSA_TRAP("the geometry's words contradict one another");
   }
   return tokens;
+}
+
+// The live token count: `ceiling` where no geometry is given.
+__device__ __forceinline__ int32_t live_tokens(const LiveWords& words, const int32_t* geometry,
+                                               int32_t ceiling, int32_t kpool) {
+  return geometry == nullptr ? ceiling : tokens_of(words, ceiling, kpool);
+}
+__device__ __forceinline__ int32_t live_tokens(const int32_t* geometry, int32_t ceiling, int32_t kpool) {
+  return live_tokens(load_words(geometry), geometry, ceiling, kpool);
 }
 
 }  // namespace dsa

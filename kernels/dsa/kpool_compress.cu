@@ -35,12 +35,6 @@
 #define DSA_COMPRESS_THREADS 128
 #endif
 
-#if QSA_HOST
-#define DSA_UNROLL
-#else
-#define DSA_UNROLL _Pragma("unroll")
-#endif
-
 namespace qsa {
 namespace dsa {
 namespace {
@@ -293,7 +287,8 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
   const PoolLists& lists = arguments.lists;
   const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int32_t channel = static_cast<int32_t>(thread % kPoolThreads) * kThreadDims;
-  // On its way while the geometry is looked up. [dsa.ape] in f32, as it is given.
+  const LiveWords words = load_words(arguments.geometry);
+  // On its way beside the geometry. [dsa.ape] in f32, as it is given.
   float ape[kPool][kThreadDims];
   DSA_UNROLL
   for (int token = 0; token < kPool; ++token) {
@@ -302,7 +297,7 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
       ape[token][dim] = __ldg(arguments.ape + token * kDims + channel + dim);
     }
   }
-  const int32_t live = live_tokens(arguments.geometry, arguments.tokens, kPool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens, kPool);
   // Counted from the newest pool back: a launch at the ceiling finds the fresh ones whatever the live length.
   const int32_t age = static_cast<int32_t>(thread / kPoolThreads);
   const int32_t pool = lists.pools_seen(sequence, live - 1) - 1 - age;

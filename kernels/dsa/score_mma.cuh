@@ -46,10 +46,10 @@ struct KeyPair {
   uint4 high;
 };
 
-// Dot products of a lane: [tile of heads][pool g: 2 heads, pool g + 8: 2 heads].
-using Dots = float[kHeadTiles][4];
+// Dot products of a lane: with pool g two heads, with pool g + 8 the same two.
+using Dots = float[4];
 
-__device__ __forceinline__ void multiply(const KeyPair& key, const uint4& head, float (&dot)[4]) {
+__device__ __forceinline__ void multiply(const KeyPair& key, const uint4& head, Dots& dot) {
   const uint32_t first[4] = {key.low.x, key.high.x, key.low.y, key.high.y};
   const uint32_t first_head[2] = {head.x, head.y};
   mma_m16n8k16_bf16(dot, first, first_head, dot);
@@ -58,41 +58,27 @@ __device__ __forceinline__ void multiply(const KeyPair& key, const uint4& head, 
   mma_m16n8k16_bf16(dot, second, second_head, dot);
 }
 
-// The weights of a lane's heads: 2t and 2t + 1 of each eight.
-struct Weights {
-  float of[kHeadTiles][2];
-};
-
-__device__ __forceinline__ Weights load_weights(const float* row_weights, int quad_lane) {
-  Weights weights;
-  DSA_UNROLL
-  for (int tile = 0; tile < kHeadTiles; ++tile) {
-    DSA_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      // [dsa.head-weight] [dsa.scale] once, together.
-      const float given = __ldg(row_weights + kTileHeads * tile + 2 * quad_lane + i);
-      weights.of[tile][i] = __fmul_rn(given, kScale);
-    }
-  }
-  return weights;
+// [dsa.head-weight] [dsa.scale] once, together.
+__device__ __forceinline__ float load_weight(const float* row_weights, int head) {
+  const float given = __ldg(row_weights + head);
+  return __fmul_rn(given, kScale);
 }
 
 // [dsa.nan-stays] a comparison keeps a NaN; fmaxf(x, 0) would turn it into a valid-looking zero.
 __device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
 
-// The score of pool g, in the odd lanes of a quad that of pool g + 8. The whole warp calls it.
-__device__ __forceinline__ float sum_heads(const Dots& dot, const Weights& weights, int quad_lane) {
-  float sum[2];
+// Adds a tile of heads to the sums of pools g and g + 8, in the order of the heads.
+__device__ __forceinline__ void add_heads(const Dots& dot, float2 weight, float (&sum)[2]) {
   DSA_UNROLL
   for (int pool = 0; pool < 2; ++pool) {
     // [dsa.relu-per-head] each head is cut at zero before it is weighed and added.
-    sum[pool] = 0.0f;
-    DSA_UNROLL
-    for (int tile = 0; tile < kHeadTiles; ++tile) {
-      sum[pool] = __fmaf_rn(weights.of[tile][0], relu(dot[tile][2 * pool]), sum[pool]);
-      sum[pool] = __fmaf_rn(weights.of[tile][1], relu(dot[tile][2 * pool + 1]), sum[pool]);
-    }
+    sum[pool] = __fmaf_rn(weight.x, relu(dot[2 * pool]), sum[pool]);
+    sum[pool] = __fmaf_rn(weight.y, relu(dot[2 * pool + 1]), sum[pool]);
   }
+}
+
+// The score of pool g, in the odd lanes of a quad that of pool g + 8. The whole warp calls it.
+__device__ __forceinline__ float combine_quad(const float (&sum)[2], int quad_lane) {
   // Neighbours trade halves, then pairs add theirs: addition commutes, so all lanes of a pool have one sum.
   const bool is_odd = quad_lane % 2 != 0;
   const float given = is_odd ? sum[0] : sum[1];

@@ -85,7 +85,13 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) prefill_kernel(ScoreA
   const Row row = row_of(arguments, sequence, own_row, live);
   Query query;
   load_query(arguments.q + row.number * kHeads * kDims, quad, quad_lane, query);
-  const Weights weights = load_weights(arguments.weights + row.number * kHeads, quad_lane);
+  float2 weight[kHeadTiles];
+  DSA_UNROLL
+  for (int tile = 0; tile < kHeadTiles; ++tile) {
+    const int head = kTileHeads * tile + 2 * quad_lane;
+    const float* const row_weights = arguments.weights + row.number * kHeads;
+    weight[tile] = make_float2(load_weight(row_weights, head), load_weight(row_weights, head + 1));
+  }
   const int32_t pools = lists.pools_seen(sequence, live - 1);
   if (lane == 0) {
     warp_visible[warp] = row.visible;
@@ -119,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) prefill_kernel(ScoreA
     __syncthreads();  // the slab is there for every warp before any of them reads it
     DSA_ROLLED
     for (int tile = 0; tile < kSlabTiles; ++tile) {
-      Dots dot = {};
+      Dots dot[kHeadTiles] = {};
       DSA_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         const int pool = tile * kTilePools + quad;
@@ -131,7 +137,12 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) prefill_kernel(ScoreA
           multiply(key, query[head_tile][chunk], dot[head_tile]);
         }
       }
-      const float score = sum_heads(dot, weights, quad_lane);
+      float sum[2] = {};
+      DSA_UNROLL
+      for (int head_tile = 0; head_tile < kHeadTiles; ++head_tile) {
+        add_heads(dot[head_tile], weight[head_tile], sum);
+      }
+      const float score = combine_quad(sum, quad_lane);
       const int32_t pool = slab * kSlabPools + tile * kTilePools + kTilePools / 2 * (quad_lane % 2) + quad;
       // [dsa.untouched-tail]
       if (quad_lane < 2 && row.present && pool < pools) {

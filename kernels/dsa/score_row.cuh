@@ -6,14 +6,6 @@
 #include "common/portability.cuh"
 #include "dsa/pool_lists.cuh"
 
-#if QSA_HOST
-#define DSA_UNROLL
-#define DSA_ROLLED
-#else
-#define DSA_UNROLL _Pragma("unroll")
-#define DSA_ROLLED _Pragma("unroll 1")
-#endif
-
 namespace qsa {
 namespace dsa {
 

@@ -26,6 +26,7 @@
 #include "common/select_tiles.cuh"
 #include "common/status.h"
 #include "dsa/geometry.cuh"
+#include "dsa/kept_marks.cuh"
 
 namespace qsa {
 namespace dsa {
@@ -33,9 +34,10 @@ namespace {
 
 constexpr int kMostSharedBytes = 32 * 1024;  // what an engine may count on
 static_assert(sizeof(select::Workspace) + sizeof(select::List) + sizeof(select::Exchange<8>) +
-                      sizeof(select::KeptList) <=
+                      (sizeof(select::KeptList) > sizeof(KeptMarks<1024, 8>) ? sizeof(select::KeptList)
+                                                                             : sizeof(KeptMarks<1024, 8>)) <=
                   kMostSharedBytes,
-              "the search and its lists fit");
+              "the search and what it keeps fit");
 
 struct TopkArguments {
   const float* scores;
@@ -51,8 +53,9 @@ struct TopkArguments {
   uint32_t part_pools;  // pools of a row that are one CTA's
 };
 
-// How many pools a row keeps at most: the launch's, or the live geometry's.
-__device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, int32_t visible) {
+// How many pools a row keeps: no more than the launch says, or the live geometry.
+__device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, const LiveWords& words,
+                                           int32_t visible) {
   if (visible < 0 || visible > arguments.pools) {
     QSA_TRAP("a row sees fewer pools than none or more than there are");
   }
@@ -61,9 +64,8 @@ __device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, int32
   }
   const int32_t ceiling = static_cast<int32_t>(
       min(static_cast<int64_t>(arguments.pools + 1) * arguments.kpool - 1, static_cast<int64_t>(INT32_MAX)));
-  const int32_t live = live_tokens(arguments.geometry, ceiling, arguments.kpool);
-  const int32_t whole = whole_pools_of(live, arguments.kpool);
-  const int32_t keep = __ldg(arguments.geometry + kSelectK);
+  const int32_t whole = whole_pools_of(tokens_of(words, ceiling, arguments.kpool), arguments.kpool);
+  const int32_t keep = words.of[kSelectK];
   if (keep != min(arguments.most_kept, whole) || visible > whole) {
     QSA_TRAP(
         "the geometry keeps another number of pools than the launch, or the row sees more than are live");
@@ -87,75 +89,130 @@ __device__ __forceinline__ void trap_if_not_finite(const float* scores, int32_t 
 struct Part {
   uint32_t rank;
   uint32_t first;
-  uint32_t count;  // of the pools that the row sees
 };
 
 template <int kCtas>
-__device__ __forceinline__ Part part_of(const TopkArguments& arguments, int32_t visible) {
+__device__ __forceinline__ Part part_of(const TopkArguments& arguments) {
   Part part;
   part.rank = kCtas == 1 ? 0u : cluster_rank();
   part.first = part.rank * arguments.part_pools;
-  const uint32_t seen = static_cast<uint32_t>(visible);
-  part.count = min(seen > part.first ? seen - part.first : 0u, arguments.part_pools);
   return part;
+}
+
+// Of the pools that the row sees, those in the part.
+__device__ __forceinline__ uint32_t pools_in_part(const TopkArguments& arguments, const Part& part,
+                                                  int32_t visible) {
+  const uint32_t seen = static_cast<uint32_t>(visible);
+  return min(seen > part.first ? seen - part.first : 0u, arguments.part_pools);
 }
 
 // Writes this CTA's kept pools in ascending order, behind those of the CTAs below.
 template <int kThreads>
-__device__ __forceinline__ void write_kept(const select::KeptList& kept, const Part& part, uint32_t before,
-                                           int32_t* row_pools) {
+__device__ __forceinline__ void write_listed(const select::KeptList& kept, const Part& part, uint32_t before,
+                                             int32_t* row_pools) {
   QSA_ROLLED
   for (uint32_t i = threadIdx.x; i < kept.kept; i += kThreads) {
     row_pools[before + i] = static_cast<int32_t>(part.first + kept.sorted[i]);
   }
 }
 
-// The `keep` first of a row's scores, in the engine's order, as ascending indices.
-template <int kThreads, int kVectors, int kCtas>
-__device__ QSA_PASS void write_first(const float* row_scores, const Part& part, uint32_t keep, bool is_alone,
-                                     select::Workspace& workspace, select::List& list,
-                                     select::Exchange<kCtas>& exchange, select::KeptList& kept,
-                                     int32_t* row_pools) {
-  ScoreTiles<kThreads, kVectors> scores(row_scores + part.first, part.count);
-  select::ListOutput output{kept};
-  if (is_alone) {
-    select::LocalTeam<kThreads> team{workspace, list};
-    select::select_first(team, scores, keep, output);
-    select::sort_ascending<kThreads>(kept, part.count, workspace);
-    write_kept<kThreads>(kept, part, 0, row_pools);
-  } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{workspace, list, exchange, part.rank, part.first, part.count};
-    select::select_first(team, scores, keep, output);
-    __syncthreads();  // everything is kept before it is counted
-    team.tell_kept(kept.kept);
-    select::sort_ascending<kThreads>(kept, part.count, workspace);
-    write_kept<kThreads>(kept, part, team.kept_before(), row_pools);
+// The same where they are bits; `before` is that of the CTA's first element.
+__device__ __forceinline__ void write_marked(const OwnMarks& own, const Part& part, uint32_t before,
+                                             int32_t* row_pools) {
+  int32_t* place = row_pools + before + own.before;
+  QSA_ROLLED
+  for (uint32_t bits = own.bits; bits != 0; bits &= bits - 1u) {
+    *place = static_cast<int32_t>(part.first + own.first) + __ffs(static_cast<int>(bits)) - 1;
+    ++place;
   }
 }
 
-template <int kThreads, int kVectors, int kCtas>
+// What a CTA keeps is marked where no part is longer than a CTA holds in registers, and listed elsewhere.
+template <int kThreads, int kVectors, bool kIsMarked>
+struct KeptOf {
+  using Kept = KeptMarks<kThreads, kVectors>;
+  using Output = MarkOutput<kThreads, kVectors>;
+};
+template <int kThreads, int kVectors>
+struct KeptOf<kThreads, kVectors, false> {
+  using Kept = select::KeptList;
+  using Output = select::ListOutput;
+};
+
+// A barrier must follow before anything is kept.
+template <int kThreads, int kVectors, bool kIsMarked>
+__device__ QSA_PASS void prepare_kept(typename KeptOf<kThreads, kVectors, kIsMarked>::Kept& kept) {
+  if constexpr (kIsMarked) {
+    prepare_marks(kept);
+  } else {
+    select::prepare_list(kept);
+  }
+}
+
+// The `keep` first of a row's scores, in the engine's order, as ascending indices.
+template <int kThreads, int kVectors, int kCtas, bool kIsMarked>
+__device__ QSA_PASS void write_first(const float* part_scores, const Part& part, uint32_t count,
+                                     uint32_t keep, bool is_alone, select::Workspace& workspace,
+                                     select::List& list, select::Exchange<kCtas>& exchange,
+                                     typename KeptOf<kThreads, kVectors, kIsMarked>::Kept& kept,
+                                     int32_t* row_pools) {
+  ScoreTiles<kThreads, kVectors> scores(part_scores, count);
+  typename KeptOf<kThreads, kVectors, kIsMarked>::Output output{kept};
+  if (is_alone) {
+    select::LocalTeam<kThreads> team{workspace, list};
+    select::select_first(team, scores, keep, output);
+    if constexpr (kIsMarked) {
+      __syncthreads();  // everything is kept before it is counted
+      write_marked(own_marks(kept), part, 0, row_pools);
+    } else {
+      select::sort_ascending<kThreads>(kept, count, workspace);
+      write_listed<kThreads>(kept, part, 0, row_pools);
+    }
+  } else if constexpr (kCtas > 1) {
+    select::ClusterTeam<kThreads, kCtas> team{workspace, list, exchange, part.rank, part.first, count};
+    select::select_first(team, scores, keep, output);
+    __syncthreads();  // everything is kept before it is counted
+    team.tell_kept(kept.kept);
+    if constexpr (kIsMarked) {
+      const OwnMarks own = own_marks(kept);
+      write_marked(own, part, team.kept_before(), row_pools);
+    } else {
+      select::sort_ascending<kThreads>(kept, count, workspace);
+      write_listed<kThreads>(kept, part, team.kept_before(), row_pools);
+    }
+  }
+}
+
+template <int kThreads, int kVectors, int kCtas, bool kIsMarked>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     topk_kernel(TopkArguments arguments) {
   QSA_SHARED(select::Workspace, workspace, 1);
   QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
-  QSA_SHARED(select::KeptList, kept, 1);
+  using Kept = typename KeptOf<kThreads, kVectors, kIsMarked>::Kept;
+  QSA_SHARED(Kept, kept, 1);
   const int64_t row = blockIdx.x / kCtas;
   const int32_t visible = __ldg(arguments.visible_pools + row);
-  const int32_t keep = keep_of(arguments, visible);
-  const Part part = part_of<kCtas>(arguments, visible);
-  // Whether the first CTA holds the whole row; it then needs none of the others.
-  const bool is_alone =
-      kCtas == 1 || keep == visible || visible <= static_cast<int32_t>(arguments.part_pools);
+  const LiveWords words = load_words(arguments.geometry);
+  const Part part = part_of<kCtas>(arguments);
+  const float* const row_scores = arguments.scores + row * arguments.score_cols;
+  // What needs no length fills the wait for it.
+  if (kCtas > 1 && threadIdx.x == 0) {
+    touch(row_scores + part.first);
+  }
   // The lists of a CTA may be read by the others once all are clear.
   select::prepare<kThreads>(*workspace);
   select::clear_list<kThreads>(*list);
-  select::prepare_list(*kept);
+  prepare_kept<kThreads, kVectors, kIsMarked>(*kept);
   select::prepare_exchange(*exchange);
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   if constexpr (kCtas > 1) {
     cluster_arrive_relaxed();
   }
+  const int32_t keep = keep_of(arguments, words, visible);
+  // Whether the first CTA holds the whole row; it then needs none of the others.
+  const bool is_alone =
+      kCtas == 1 || keep == visible || visible <= static_cast<int32_t>(arguments.part_pools);
   if (is_alone) {
     if constexpr (kCtas > 1) {
       cluster_wait();
@@ -164,7 +221,6 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
       return;
     }
   }
-  const float* const row_scores = arguments.scores + row * arguments.score_cols;
   int32_t* const row_pools = arguments.kept_pools + row * arguments.most_kept;
   if (part.rank == 0) {
     QSA_ROLLED
@@ -183,31 +239,53 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     }
     return;
   }
-  write_first<kThreads, kVectors, kCtas>(row_scores, part, static_cast<uint32_t>(keep), is_alone, *workspace,
-                                         *list, *exchange, *kept, row_pools);
+  write_first<kThreads, kVectors, kCtas, kIsMarked>(
+      row_scores + part.first, part, pools_in_part(arguments, part, visible), static_cast<uint32_t>(keep),
+      is_alone, *workspace, *list, *exchange, *kept, row_pools);
 }
 
+#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
+constexpr int kMostThreads = 128;
+#else
+constexpr int kMostThreads = 1024;
+#endif
+
 // Spreads every row over kCtas CTAs; their parts begin on 16-byte boundaries of the row.
-template <int kThreads, int kVectors, int kCtas>
+template <int kThreads, int kVectors, int kCtas, bool kIsMarked>
 int32_t spread(TopkArguments arguments, void* stream) {
-  const int64_t vectors = (static_cast<int64_t>(arguments.pools) + select::kPartUnit - 1) / select::kPartUnit;
-  arguments.part_pools = static_cast<uint32_t>((vectors + kCtas - 1) / kCtas * select::kPartUnit);
-  constexpr auto* kernel = topk_kernel<kThreads, kVectors, kCtas>;
+  constexpr auto* kernel = topk_kernel<kThreads, kVectors, kCtas, kIsMarked>;
   const dim3 grid(static_cast<unsigned>(arguments.row_count) * kCtas);
   return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, arguments);
 }
 
+template <int kThreads, int kVectors, int kCtas>
+int32_t spread(TopkArguments arguments, void* stream) {
+  const int64_t vectors = (static_cast<int64_t>(arguments.pools) + select::kPartUnit - 1) / select::kPartUnit;
+  arguments.part_pools = static_cast<uint32_t>((vectors + kCtas - 1) / kCtas * select::kPartUnit);
+  if (arguments.part_pools <= KeptMarks<kThreads, kVectors>::kElements) {
+    return spread<kThreads, kVectors, kCtas, true>(arguments, stream);
+  }
+  // Only the widest shapes take parts of any length.
+  if constexpr (kThreads == kMostThreads) {
+    return spread<kThreads, kVectors, kCtas, false>(arguments, stream);
+  }
+  return QSA_UNSUPPORTED;
+}
+
 // Threads a CTA, vectors of four scores a thread, CTAs a row: qsa_select's table, where the times are.
+#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
+int32_t launch(const TopkArguments& arguments, void* stream) {
+  const bool has_clusters = compute_capability() >= 90;
+  if (has_clusters && arguments.pools > 1600 && arguments.row_count <= 2) {
+    return spread<128, 2, 4>(arguments, stream);
+  }
+  return spread<128, 2, 1>(arguments, stream);
+}
+#else
 int32_t launch(const TopkArguments& arguments, void* stream) {
   const int64_t pools = arguments.pools;
   const int64_t rows = arguments.row_count;
   const bool has_clusters = compute_capability() >= 90;
-#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
-  if (has_clusters && pools > 1600 && rows <= 2) {
-    return spread<128, 2, 4>(arguments, stream);
-  }
-  return spread<128, 2, 1>(arguments, stream);
-#else
   if (pools <= 1024) {
     return spread<256, 1, 1>(arguments, stream);
   }
@@ -227,8 +305,8 @@ int32_t launch(const TopkArguments& arguments, void* stream) {
     return spread<512, 8, 1>(arguments, stream);
   }
   return spread<1024, 8, 1>(arguments, stream);
-#endif
 }
+#endif
 
 }  // namespace
 }  // namespace dsa

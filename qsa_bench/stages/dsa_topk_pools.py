@@ -28,7 +28,7 @@ from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case, Outputs, St
 
 Array = npt.NDArray[Any]
 
-_CHECKED_SCORES = 1500
+_CHECKED_SCORES = 2000
 _NAN = np.float32("nan")
 
 CLAUSES = {
@@ -123,6 +123,21 @@ def _families() -> Iterator[Case]:
             lambda name=name: Launch((_row(name, 517), -_row(name, 530)), 2048),  # type: ignore[misc]
             schedules=ONE_SCHEDULE,
         )
+    # A row that CTAs share, as marks; rows longer than a CTA holds, as a list.
+    for name in ("normal", "equal", "quantised"):
+        yield _case(
+            "shared-row",
+            name,
+            (*order, "ascending"),
+            lambda name=name: Launch((_row(name, 1801),), 2048),  # type: ignore[misc]
+        )
+    yield _case(
+        "long",
+        "rows-of-two-tiles",
+        (*order, "ascending"),
+        lambda: Launch((_row("normal", 1300), _row("equal", 1030), -_row("quantised", 1500)), 2048),
+        schedules=ONE_SCHEDULE,
+    )
     for kpool, topk in ((4, 4), (4, 8), (16, 16), (16, 64), (16, 2048), (4, 2048)):
         keep = topk // kpool
         rows = tuple(_row("normal", pools) for pools in (max(keep - 1, 0), keep, keep + 1, 0))
