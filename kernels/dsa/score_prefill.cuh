@@ -161,9 +161,10 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) prefill_kernel(ScoreA
   }
 }
 
-// Row groups times ranges of slabs, by the ceiling alone: a few waves, so that causal rows even out.
+// Row groups times ranges of slabs, by the ceiling alone: a few waves, so that causal rows even out. The
+// emulation has nothing to even out, and CTAs that take more slabs.
 inline int32_t launch(const ScoreArguments& arguments, int64_t batch, void* stream) {
-  constexpr int64_t kWaves = 4;
+  constexpr int64_t kWaves = QSA_HOST ? 1 : 4;
   constexpr int64_t kMostRanges = 65535;  // gridDim.y
   const int64_t groups = batch * ((arguments.query_rows + kRows - 1) / kRows);
   const int64_t slabs = (arguments.tokens / arguments.lists.kpool + kSlabPools - 1) / kSlabPools;

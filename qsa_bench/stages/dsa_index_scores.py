@@ -146,14 +146,22 @@ def _families() -> Iterator[Case]:
         random(530, "causal", rows=(5, 9)),
         schedules=ONE_SCHEDULE,
     )
-    # Few processors: a CTA walks several tiles, through both buffers and again.
-    for processors in (1, 40):
+    yield _case(
+        "causal",
+        "many-rows-of-the-front",
+        ("masked",),
+        random(530, "causal", rows=(5, 9, 14, 30, 41)),
+        schedules=ONE_SCHEDULE,
+    )
+    # Few processors: a warp takes several turns, and a CTA of many rows goes through both buffers and again.
+    few, many = (1559, 1200, 700, 90), (1559, 1200, 700, 90, 1, 1300, 1301, 1400, 800)
+    for label, rows, processors in (("", few, 1), ("", few, 40), ("many-rows-", many, 1)):
         yield _case(
             "ranges",
-            f"multiprocessors{processors}",
+            f"{label}multiprocessors{processors}",
             ("row-stride",),
-            lambda processors=processors: replace(  # type: ignore[misc]
-                launch_of(dsa.random_inputs(1560, "ranges", rows=(1559, 1200, 700, 90))),
+            lambda rows=rows, processors=processors: replace(  # type: ignore[misc]
+                launch_of(dsa.random_inputs(1560, "ranges", rows=rows)),
                 multiprocessors=processors,
             ),
             schedules=ONE_SCHEDULE,
