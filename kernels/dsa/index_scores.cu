@@ -48,9 +48,8 @@ static_assert(2 * sizeof(score_prefill::Slab) + score_prefill::kRows * sizeof(in
 constexpr int32_t kFewRows = 4;
 
 int32_t launch(const ScoreArguments& arguments, int64_t batch, void* stream) {
-  return arguments.query_rows <= kFewRows
-             ? score_decode::launch(arguments, batch * arguments.query_rows, stream)
-             : score_prefill::launch(arguments, batch, stream);
+  return arguments.query_rows <= kFewRows ? score_decode::launch(arguments, batch, stream)
+                                          : score_prefill::launch(arguments, batch, stream);
 }
 
 }  // namespace

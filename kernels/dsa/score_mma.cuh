@@ -58,11 +58,8 @@ __device__ __forceinline__ void multiply(const KeyPair& key, const uint4& head, 
   mma_m16n8k16_bf16(dot, second, second_head, dot);
 }
 
-// [dsa.head-weight] [dsa.scale] once, together.
-__device__ __forceinline__ float load_weight(const float* row_weights, int head) {
-  const float given = __ldg(row_weights + head);
-  return __fmul_rn(given, kScale);
-}
+// [dsa.head-weight] [dsa.scale] once, together: what a head counts.
+__device__ __forceinline__ float scaled(float weight) { return __fmul_rn(weight, kScale); }
 
 // [dsa.nan-stays] a comparison keeps a NaN; fmaxf(x, 0) would turn it into a valid-looking zero.
 __device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }

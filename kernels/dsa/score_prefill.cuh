@@ -88,9 +88,8 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) prefill_kernel(ScoreA
   float2 weight[kHeadTiles];
   DSA_UNROLL
   for (int tile = 0; tile < kHeadTiles; ++tile) {
-    const int head = kTileHeads * tile + 2 * quad_lane;
-    const float* const row_weights = arguments.weights + row.number * kHeads;
-    weight[tile] = make_float2(load_weight(row_weights, head), load_weight(row_weights, head + 1));
+    const float* const two = arguments.weights + row.number * kHeads + kTileHeads * tile + 2 * quad_lane;
+    weight[tile] = make_float2(scaled(__ldg(two)), scaled(__ldg(two + 1)));
   }
   const int32_t pools = lists.pools_seen(sequence, live - 1);
   if (lane == 0) {

@@ -50,6 +50,7 @@ struct TopkArguments {
   int32_t pools;
   int32_t most_kept;
   int32_t kpool;
+  int32_t most_tokens;  // that `pools` can be of
   uint32_t part_pools;  // pools of a row that are one CTA's
 };
 
@@ -62,9 +63,8 @@ __device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, const
   if (arguments.geometry == nullptr) {
     return min(arguments.most_kept, visible);
   }
-  const int32_t ceiling = static_cast<int32_t>(
-      min(static_cast<int64_t>(arguments.pools + 1) * arguments.kpool - 1, static_cast<int64_t>(INT32_MAX)));
-  const int32_t whole = whole_pools_of(tokens_of(words, ceiling, arguments.kpool), arguments.kpool);
+  const int32_t whole =
+      whole_pools_of(tokens_of(words, arguments.most_tokens, arguments.kpool), arguments.kpool);
   const int32_t keep = words.of[kSelectK];
   if (keep != min(arguments.most_kept, whole) || visible > whole) {
     QSA_TRAP(
@@ -339,16 +339,19 @@ extern "C" int32_t dsa_topk_pools(const float* scores, const int32_t* visible_po
   if (scores == nullptr || visible_pools == nullptr || kept_pools == nullptr || kept_counts == nullptr) {
     return QSA_NULL_POINTER;
   }
-  const qsa::dsa::TopkArguments arguments{scores,
-                                          visible_pools,
-                                          geometry,
-                                          kept_pools,
-                                          kept_counts,
-                                          score_cols,
-                                          static_cast<int32_t>(row_count),
-                                          static_cast<int32_t>(pools),
-                                          static_cast<int32_t>(topk / kpool),
-                                          static_cast<int32_t>(kpool),
-                                          0};
+  const int64_t most_tokens = (pools + 1) * kpool - 1;
+  const qsa::dsa::TopkArguments arguments{
+      scores,
+      visible_pools,
+      geometry,
+      kept_pools,
+      kept_counts,
+      score_cols,
+      static_cast<int32_t>(row_count),
+      static_cast<int32_t>(pools),
+      static_cast<int32_t>(topk / kpool),
+      static_cast<int32_t>(kpool),
+      static_cast<int32_t>(most_tokens < INT32_MAX ? most_tokens : INT32_MAX),
+      0};
   return qsa::dsa::launch(arguments, stream);
 }
