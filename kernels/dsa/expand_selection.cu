@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
   const int32_t sequence = row / arguments.query_rows;
   const int32_t asked =
       arguments.geometry != nullptr ? 0 : __ldg(arguments.q_pos + row % arguments.query_rows);
-  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens, kpool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens);
   const int32_t position = arguments.geometry != nullptr ? live - 1 : asked;
   if (arguments.geometry == nullptr && (position < 0 || position >= live)) {
     QSA_TRAP("a query row stands outside 0 .. live tokens - 1");
@@ -167,29 +167,32 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments argume
     }
     load_pools(kept, arguments.most_kept, base + stride, shift, pool);
   }
-  if (!is_masked && arguments.tail_width > 0 && blockIdx.y == 0 && thread < kLanes) {
+  // The last CTA has the fewest ids, and may have none but these.
+  if (!is_masked && arguments.tail_width > 0 && blockIdx.y + 1 == gridDim.y && thread < kLanes) {
     write_tail(arguments, sequence, position, live, kept, count, ids + pool_ids);
   }
+  trap_if_wrong(words, arguments.geometry, arguments.tokens, kpool);
 }
 
-// CTAs of a row: as many as the ids of its pools fill.
+// CTAs of a row.
 template <int kIds>
-int32_t launch_ids(const ExpandArguments& arguments, int64_t rows, void* stream) {
+int32_t launch_ids(const ExpandArguments& arguments, int64_t rows, int64_t ids, void* stream) {
   constexpr int64_t kCtaIds = kThreads * kIds;
   constexpr int64_t kMostParts = 65535;  // gridDim.y
-  const int64_t ids = static_cast<int64_t>(arguments.most_kept) * arguments.lists.kpool;
   const int64_t parts = (ids + kCtaIds - 1) / kCtaIds;
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>(parts < kMostParts ? parts : kMostParts));
   return QSA_LAUNCH(expand_kernel<kIds>, grid, dim3(kThreads), 0, stream, arguments);
 }
 
-// A few rows are spread over CTAs that write an id a thread, many rows keep to few CTAs. The emulation's
-// cases are small, and reach both.
+// A few rows are spread over CTAs that write an id a thread, many rows keep to as many CTAs as the ids of
+// their pools fill. The emulation's cases are small, and reach both.
 constexpr int64_t kFewRows = QSA_HOST ? 2 : 32;
 
 int32_t launch(const ExpandArguments& arguments, int64_t rows, void* stream) {
-  return rows <= kFewRows ? launch_ids<1>(arguments, rows, stream) : launch_ids<8>(arguments, rows, stream);
+  const int64_t pool_ids = static_cast<int64_t>(arguments.most_kept) * arguments.lists.kpool;
+  return rows <= kFewRows ? launch_ids<1>(arguments, rows, pool_ids + arguments.tail_width, stream)
+                          : launch_ids<8>(arguments, rows, pool_ids, stream);
 }
 
 }  // namespace

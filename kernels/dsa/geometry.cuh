@@ -58,29 +58,30 @@ __device__ __forceinline__ LiveWords load_words(const int32_t* geometry) {
   return words;
 }
 
-// The live token count that the words of a geometry give.
-__device__ __forceinline__ int32_t tokens_of(const LiveWords& words, int32_t ceiling, int32_t kpool) {
+// The live token count: `ceiling` where no geometry is given. It lies in 0 .. ceiling whatever the words are,
+// so that a launch can load by it first and call trap_if_wrong() while it waits: judged before that, the
+// words held up a single row's scores for 250 clocks.
+__device__ __forceinline__ int32_t live_tokens(const LiveWords& words, const int32_t* geometry,
+                                               int32_t ceiling) {
+  return geometry == nullptr ? ceiling : max(0, min(words.of[kLiveTokens], ceiling));
+}
+
+// Every kernel that reads the words calls it.
+__device__ __forceinline__ void trap_if_wrong(const LiveWords& words, const int32_t* geometry,
+                                              int32_t ceiling, int32_t kpool) {
+  if (geometry == nullptr) {
+    return;
+  }
   const int32_t tokens = words.of[kLiveTokens];
   const int32_t whole = whole_pools_of(tokens, kpool);
   const int32_t partial = (tokens & (kpool - 1)) == 0 ? 0 : 1;
-  const bool contradicts = (words.of[kWholePools] != whole) | (words.of[kLivePools] != whole + partial) |
-                           (words.of[kSelectTile] != select_tile_of(whole));
   if (tokens < 0 || tokens > ceiling) {
     QSA_TRAP("the geometry's tokens are outside 0 .. the launch's ceiling");
   }
-  if (contradicts) {
+  if (words.of[kWholePools] != whole || words.of[kLivePools] != whole + partial ||
+      words.of[kSelectTile] != select_tile_of(whole)) {
     QSA_TRAP("the geometry's words contradict one another");
   }
-  return tokens;
-}
-
-// The live token count: `ceiling` where no geometry is given.
-__device__ __forceinline__ int32_t live_tokens(const LiveWords& words, const int32_t* geometry,
-                                               int32_t ceiling, int32_t kpool) {
-  return geometry == nullptr ? ceiling : tokens_of(words, ceiling, kpool);
-}
-__device__ __forceinline__ int32_t live_tokens(const int32_t* geometry, int32_t ceiling, int32_t kpool) {
-  return live_tokens(load_words(geometry), geometry, ceiling, kpool);
 }
 
 }  // namespace dsa

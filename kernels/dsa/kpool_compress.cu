@@ -128,7 +128,9 @@ __global__ void __launch_bounds__(kThreads) list_kernel(CompressArguments argume
   const int64_t sequence = blockIdx.x;
   const PoolLists& lists = arguments.lists;
   const int32_t kpool = lists.kpool;
-  const int32_t live = live_tokens(arguments.geometry, arguments.tokens, kpool);
+  const LiveWords words = load_words(arguments.geometry);
+  trap_if_wrong(words, arguments.geometry, arguments.tokens, kpool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens);
   const int32_t from = fresh_from(arguments, live);
   // [dsa.first-valid-key] known from an earlier step, or sought among the fresh tokens.
   const int32_t known = from > 0 ? arguments.first_keys[sequence] : live;
@@ -297,16 +299,15 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
       ape[token][dim] = __ldg(arguments.ape + token * kDims + channel + dim);
     }
   }
-  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens, kPool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens);
   // Counted from the newest pool back: a launch at the ceiling finds the fresh ones whatever the live length.
   const int32_t age = static_cast<int32_t>(thread / kPoolThreads);
   const int32_t pool = lists.pools_seen(sequence, live - 1) - 1 - age;
-  if (pool < 0) {
-    return;
-  }
-  const int32_t start = lists.start_of(sequence, pool);
+  const int32_t start = pool < 0 ? 0 : lists.start_of(sequence, pool);
   // [dsa.fresh-pools]
-  if (start + kPool - 1 < fresh_from(arguments, live)) {
+  const bool is_fresh = start + kPool - 1 >= fresh_from(arguments, live);
+  if (pool < 0 || !is_fresh) {
+    trap_if_wrong(words, arguments.geometry, arguments.tokens, kPool);
     return;
   }
   const int64_t first = (sequence * lists.token_capacity + start) * kDims + channel;
@@ -317,6 +318,8 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
     load(arguments.gate + first + token * kDims, gate[token]);
     load(arguments.keys + first + token * kDims, key[token]);
   }
+  // While they are on their way.
+  trap_if_wrong(words, arguments.geometry, arguments.tokens, kPool);
   float pooled[kThreadDims];
   DSA_UNROLL
   for (int dim = 0; dim < kThreadDims; ++dim) {

@@ -51,7 +51,10 @@ struct PoolLists {
       return 0;
     }
     const int32_t whole = whole_pools_of(span, kpool);
-    const int32_t pools = listed() ? slot(sequence, whole)[1] : whole;
+    if (!listed()) {
+      return whole;
+    }
+    const int32_t pools = slot(sequence, whole)[1];
     if (pools < 0 || pools > pool_capacity) {
       QSA_TRAP("a sequence lists more pools than pool_capacity holds");
     }

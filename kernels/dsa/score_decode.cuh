@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) decode_kernel(ScoreAr
   const LiveWords words = load_words(arguments.geometry);
   const float weight = thread < kHeads ? __ldg(arguments.weights + number * kHeads + thread) : 0.0f;
   copy_heads(arguments.q + number * kHeads * kDims, *query);
-  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens, arguments.lists.kpool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens);
   const int32_t visible = visible_of(arguments, sequence, row, live);
   const uint16_t* const keys = keys_of(arguments, sequence);
   float* const row_scores = scores_of(arguments, number);
@@ -103,6 +103,7 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) decode_kernel(ScoreAr
     if (is_first_turn) {
       is_first_turn = false;
       // While the keys are on their way.
+      trap_if_wrong(words, arguments.geometry, arguments.tokens, arguments.lists.kpool);
       if (thread < kHeads) {
         query->weight[thread] = scaled(weight);
       }

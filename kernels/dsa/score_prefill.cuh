@@ -81,7 +81,9 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) prefill_kernel(ScoreA
   const int32_t groups = (arguments.query_rows + kRows - 1) / kRows;
   const int64_t sequence = static_cast<int32_t>(blockIdx.x) / groups;
   const int32_t own_row = static_cast<int32_t>(blockIdx.x) % groups * kRows + warp;
-  const int32_t live = live_tokens(arguments.geometry, arguments.tokens, lists.kpool);
+  const LiveWords words = load_words(arguments.geometry);
+  trap_if_wrong(words, arguments.geometry, arguments.tokens, lists.kpool);
+  const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens);
   const Row row = row_of(arguments, sequence, own_row, live);
   Query query;
   load_query(arguments.q + row.number * kHeads * kDims, quad, quad_lane, query);

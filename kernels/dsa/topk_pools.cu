@@ -63,8 +63,8 @@ __device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, const
   if (arguments.geometry == nullptr) {
     return min(arguments.most_kept, visible);
   }
-  const int32_t whole =
-      whole_pools_of(tokens_of(words, arguments.most_tokens, arguments.kpool), arguments.kpool);
+  trap_if_wrong(words, arguments.geometry, arguments.most_tokens, arguments.kpool);
+  const int32_t whole = words.of[kWholePools];
   const int32_t keep = words.of[kSelectK];
   if (keep != min(arguments.most_kept, whole) || visible > whole) {
     QSA_TRAP(

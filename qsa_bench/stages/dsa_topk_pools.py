@@ -217,6 +217,7 @@ def _traps() -> Iterator[Case]:
         "keeps-fewer": (4, 15),
         "keeps-more": (4, 18),
         "contradicts-itself": (2, 16),
+        "of-another-tile": (3, 24),
     }
     for label, (word, number) in words.items():
 
