@@ -378,7 +378,8 @@ class Measurement:
     `kind` is "kernel" (a build of ours), "library" (a user's), "peer", "calibration" or "nsys";
     `name` tells the subjects of a case apart. `samples_ns` are durations of a call, each the mean
     of `calls` calls; none means that it was not measured, and `why` says why. `verdict` is the
-    pass it stands on (or what a peer breaks); `kernels` describe what a call launched.
+    pass it stands on (or what a peer breaks); `kernels` describe what a call launched, `parts_ns`
+    are the medians of each of its activities, where the timer tells them apart.
     `bytes_read` and `bytes_written` can't be avoided; `bytes_requested` counts what is read more than
     once as often as it is, and `flops` what the tensor cores do: 0 where they say nothing.
     """
@@ -404,6 +405,7 @@ class Measurement:
     why: str = ""
     bytes_requested: int = 0
     flops: int = 0
+    parts_ns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if any(sample < 0 for sample in self.samples_ns):

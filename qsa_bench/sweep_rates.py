@@ -21,6 +21,7 @@ def tables(timings: Sequence[Measurement], limit: Limits) -> Iterable[Table]:
     yield from _rates(timings, limit)
     yield from _bodies(timings)
     yield from _captured(timings)
+    yield from _steps(timings)
 
 
 def median(timing: Measurement) -> float | None:
@@ -183,3 +184,29 @@ def _captured(timings: Sequence[Measurement]) -> Iterable[Table]:
         Column("captured / sum", right=True),
     )
     yield Table("captured", "captured in a CUDA graph and replayed, warm", columns, tuple(lines))
+
+
+def _steps(timings: Sequence[Measurement]) -> Iterable[Table]:
+    """Yield where the time of a launch of several kernels goes: each kernel's median."""
+    lines = [
+        row(place, _kernel_name(said), _us(ns), f"{ns / whole:.0%}")
+        for timing in _shipped(timings, CUPTI)
+        if len(timing.kernels) == len(timing.parts_ns) > 1
+        for place, whole in [(point_of(timing.entry, timing.axes), sum(timing.parts_ns) or 1)]
+        for said, ns in zip(timing.kernels, timing.parts_ns, strict=True)
+    ]
+    if not lines:
+        return
+    columns = (
+        Column("pipeline", whole=True),
+        Column("kernel"),
+        Column("us", right=True),
+        Column("of the sum", right=True),
+    )
+    yield Table("steps", "kernels of a step, warm, by CUPTI", columns, tuple(lines))
+
+
+def _kernel_name(described: str) -> str:
+    """Return the function's own name out of a kernel's description."""
+    name = described.replace("(anonymous namespace)::", "").partition("(")[0].partition("<")[0]
+    return name.partition(",")[0].rpartition("::")[2].rpartition(" ")[2]

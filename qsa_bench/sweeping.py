@@ -363,6 +363,7 @@ def _measurement(
         bytes_read=traffic[0],
         bytes_written=traffic[1],
         kernels=timed.kernels,
+        parts_ns=timed.parts_ns,
         why=timed.why,
     )
 

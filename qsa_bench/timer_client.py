@@ -66,7 +66,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Timed:
-    """What timing a subject gave. `calls` is how many calls one sample is the mean of."""
+    """What timing a subject gave. `calls` is how many calls one sample is the mean of.
+
+    `parts_ns` are the medians of what a call does on the device, in order, by CUPTI alone.
+    """
 
     samples_ns: tuple[int, ...]
     dropped: Mapping[str, int]
@@ -75,6 +78,7 @@ class Timed:
     calls: int
     kernels: tuple[str, ...]
     clocks: Mapping[str, float]
+    parts_ns: tuple[int, ...] = ()
 
 
 class Timer(Protocol):
@@ -211,6 +215,7 @@ class TimerChild:
                 said["calls"],
                 tuple(answer["kernels"].get(name, ())),
                 answer["clocks"],
+                tuple(answer["parts"].get(name, ())),
             )
             for name, said in answer["results"].items()
         }

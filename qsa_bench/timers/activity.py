@@ -59,8 +59,8 @@ def names_of_a_call(recorded: Sequence[Activity], calls: int) -> tuple[str, ...]
 
 def durations(
     recorded: Sequence[Activity], launched: Sequence[Launched]
-) -> list[tuple[str | None, int]]:
-    """Return each launched call's subject and the sum of its activities' durations, in ns.
+) -> list[tuple[str | None, tuple[int, ...]]]:
+    """Return each launched call's subject and the durations of its activities in order, in ns.
 
     LostRecordsError where a record is missing, superfluous or of another name.
     """
@@ -68,13 +68,13 @@ def durations(
     if wanted != len(recorded):
         raise LostRecordsError(f"{wanted} records are due, the profiler left {len(recorded)}")
     at = 0
-    taken: list[tuple[str | None, int]] = []
+    taken: list[tuple[str | None, tuple[int, ...]]] = []
     for call in launched:
         part = recorded[at : at + len(call.names)]
         for activity, name in zip(part, call.names, strict=True):
             if activity.name != name:
                 raise LostRecordsError(f"a record of {name} is due, {activity.name} is there")
-        taken.append((call.subject, sum(activity.duration_ns for activity in part)))
+        taken.append((call.subject, tuple(activity.duration_ns for activity in part)))
         at += len(call.names)
     return taken
 

@@ -40,6 +40,7 @@ class Watch:
 class CuptiClock:
     """Durations of a call's device activities, summed, as CUPTI records them.
 
+    `parts` keeps those of each activity by subject, of the rounds that nothing throttled.
     Warm: a block is one launch nobody counts and then `launches` back to back. Cold: before
     every launch a kernel reads more than the L2 holds.
     """
@@ -60,6 +61,7 @@ class CuptiClock:
         self._launches = launches
         self._profiler = profiler or Profiler(session)
         self._flush_names = self._profiler.names(session.flush) if cache == COLD else ()
+        self.parts: dict[str, list[tuple[int, ...]]] = {}
 
     def seconds(self) -> float:
         """Return a monotonic reading."""
@@ -77,9 +79,11 @@ class CuptiClock:
         throttled = self._watch.throttled(lambda: recorded.extend(self._profiler.record(blocks)))
         samples: dict[str, list[int]] = {name: [] for name in order}
         try:
-            for subject, duration in durations(recorded, launched):
+            for subject, parts in durations(recorded, launched):
                 if subject is not None:
-                    samples[subject].append(duration)
+                    samples[subject].append(sum(parts))
+                    if not throttled:
+                        self.parts.setdefault(subject, []).append(parts)
         except LostRecordsError:
             samples = {name: [0] * self._launches * order.count(name) for name in set(order)}
             return Round(samples, (*throttled, _LOST))
