@@ -81,3 +81,18 @@ def test_a_captured_pipeline_stands_beside_the_sum_of_its_kernels() -> None:
     single = timing(around(2000)), timing(around(2500), timer="graph")
     table = _tables(alone, captured, *single)["captured"]
     assert _texts(table) == [["qsa_select, 64k, 64 rows, relu4", "3", "20", "23", "1.15"]]
+
+
+def test_a_pipelines_time_is_told_kernel_by_kernel() -> None:
+    said = (
+        "void qsa::dsa::(anonymous namespace)::topk_kernel<512, 1, 8, true>(qsa::Arguments), grid 8x1x1",
+        "qsa::dsa::score_decode::decode_kernel(qsa::dsa::ScoreArguments), grid 1x128x1",
+    )
+    step = _of(4000, kernels=said, parts_ns=(3000, 1000))
+    single = _of(4000, kernels=said[:1], parts_ns=(4000,))
+    unknown = _of(4000, kernels=said, parts_ns=())
+    assert _texts(_tables(step, single, unknown)["steps"]) == [
+        ["qsa_select, 64k, 64 rows, relu4", "topk_kernel", "3", "75%"],
+        ["qsa_select, 64k, 64 rows, relu4", "decode_kernel", "1", "25%"],
+    ]
+    assert "steps" not in _tables(single, unknown)
