@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,6 +64,12 @@ def traps_of_select() -> Iterator[Case]:
 
             yield _trap(f"row{row}", "row-range-traps", outside, entry)
 
+            def within(row: int = row) -> Launch:
+                # A launch in which nothing is searched for has kernels of its own.
+                return replace(outside(row), budget=64)
+
+            yield _trap(f"short-row{row}", "row-range-traps", within, entry)
+
 
 def refusals_of_select() -> Iterator[Case]:
     """Yield what the C entry must refuse by code, launching nothing."""
@@ -81,6 +88,11 @@ def refusals_of_select() -> Iterator[Case]:
         ("short-stride", {"score_cols": 15}, BAD_STRIDE),
         ("zero-stride", {"score_cols": 0, "tokens": 3}, BAD_STRIDE),
         ("negative-stride", {"score_cols": -16}, BAD_EXTENT),
+        # The last i32 is an extent: what comes after it is refused.
+        ("budget-after-most-rows", {"row_count": 2**31 - 1, "budget": 0}, BAD_BUDGET),
+        ("budget-after-most-tokens", {"tokens": 2**31 - 1, "budget": 0}, BAD_BUDGET),
+        ("budget-after-most-cols", {"score_cols": 2**31 - 1, "budget": 0}, BAD_BUDGET),
+        ("rows-beyond-i32", {"row_count": 2**31}, BAD_EXTENT),
     ]
     outputs = {"qsa_select": ("mask",), "qsa_select_ids": ("ids", "counts")}
     for entry, names in outputs.items():
