@@ -47,6 +47,7 @@ _EARLY = (
     "enumerator_list",
     "type_descriptor",
     "sizeof_expression",
+    "alignas_qualifier",
     "field_declaration",
 )
 
