@@ -285,6 +285,11 @@ __global__ void __launch_bounds__(kShortThreads)
   });
 }
 
+// Whether plain rows have bodies of their own. In the emulation those of one CTA a row alone: every body is
+// compiled anew for each mutant.
+template <int kCtas>
+constexpr bool kHasPlain = !QSA_HOST || kCtas == 1;
+
 // Whether every row of a buffer begins on 16 bytes.
 bool do_rows_begin_on_vectors(const void* first, int64_t rows, int64_t row_bytes) {
   constexpr int64_t kVectorBytes = 16;
@@ -311,7 +316,7 @@ struct MaskLaunch {
   int32_t run(const SelectInputs& inputs, void* stream) const {
     const bool is_plain = are_scores_plain<kThreads, kVectors>(inputs) &&
                           do_rows_begin_on_vectors(mask, inputs.row_count, inputs.tokens);
-    auto* const kernel = is_plain ? select_mask_kernel<kThreads, kVectors, kCtas, true>
+    auto* const kernel = is_plain ? select_mask_kernel<kThreads, kVectors, kCtas, kHasPlain<kCtas>>
                                   : select_mask_kernel<kThreads, kVectors, kCtas, false>;
     const dim3 grid(static_cast<unsigned>(inputs.row_count) * kCtas);
     return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, inputs, mask);
@@ -329,7 +334,7 @@ struct IdsLaunch {
   template <int kThreads, int kVectors, int kCtas>
   int32_t run(const SelectInputs& inputs, void* stream) const {
     auto* const kernel = are_scores_plain<kThreads, kVectors>(inputs)
-                             ? select_ids_kernel<kThreads, kVectors, kCtas, true>
+                             ? select_ids_kernel<kThreads, kVectors, kCtas, kHasPlain<kCtas>>
                              : select_ids_kernel<kThreads, kVectors, kCtas, false>;
     const dim3 grid(static_cast<unsigned>(inputs.row_count) * kCtas);
     return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, inputs, ids, counts);
