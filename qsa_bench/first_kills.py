@@ -33,6 +33,8 @@ _LARGEST_SHARE = 0.02
 # A compiler that refuses again and again is no cheaper than a build for each.
 _ATTEMPTS = 6
 _ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:fatal )?error:", re.MULTILINE)
+# Choices cost steps, not everywhere alike: only what takes this many times a mutant's fuel is endless.
+_PATIENCE = 4
 # Nothing of a schema is written by hand: its warnings are nobody's.
 _FLAGS = ("-w",)
 
@@ -95,12 +97,14 @@ class FirstKills:
             # A schema that is not the production kernel with nothing chosen proves nothing.
             if clean.failures or clean.by_clock:
                 return
+            fuel = {key: _PATIENCE * steps for key, steps in clean.limits.fuel.items()}
+            limits = replace(clean.limits, fuel=fuel)
             for number, mutant in numbered.items():
                 if self._workload.stopped.is_set():
                     return
                 begun = time.perf_counter()
                 builds = chosen.builds(number)
-                seen, killed = self._order.first_kill(builds, clean.limits, self._cases)
+                seen, killed = self._order.first_kill(builds, limits, self._cases)
                 if killed:
                     yield _killed(mutant, seen, time.perf_counter() - begun)
 

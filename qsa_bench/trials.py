@@ -120,9 +120,8 @@ class Trials:
             result = replace(result, why=f"{STOPPED}, by {ran.verdicts[0].case}")
         if result.outcome is Outcome.SURVIVED:
             result = self._survivor(mutant, tree, result)
-        elif mutant.id in self._arguments and result.outcome is not Outcome.NOT_RUN:
-            why = f"argued to be equivalent, but {result.outcome}: take the argument out"
-            result = replace(result, as_expected=False, why=why)
+        else:
+            result = refuted(result, self._arguments)
         return Trial(result, kills, ran.builds, by_clock=ran.by_clock)
 
     def _build(self, mutant: Mutant, tree: Path, mode: str) -> StageBuilds:
@@ -240,6 +239,14 @@ class Trials:
 
     def _judged(self, mutant: Mutant, outcome: Outcome, why: str, code: str = "") -> MutantResult:
         return MutantResult(mutant, self._target, outcome, True, why=why, code=code)
+
+
+def refuted(result: MutantResult, arguments: Mapping[str, Argument]) -> MutantResult:
+    """Return the result of a mutant that did not survive, held against its argument, if it has one."""
+    if result.mutant.id not in arguments or result.outcome is Outcome.NOT_RUN:
+        return result
+    why = f"argued to be equivalent, but {result.outcome}: take the argument out"
+    return replace(result, as_expected=False, why=why)
 
 
 def with_orders(result: MutantResult, seldom: Seldom | None) -> MutantResult:

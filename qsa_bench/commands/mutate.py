@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -47,7 +47,7 @@ from qsa_bench.selection import Chosen
 from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
-from qsa_bench.trials import Trial, Trials
+from qsa_bench.trials import Trial, Trials, refuted
 
 
 @dataclass(frozen=True)
@@ -402,8 +402,9 @@ def _first_pass(
             # What was stopped half-way says nothing of the mutant.
             if workload.stopped.is_set() or tally.is_late():
                 return
-            reuse.keep(made.result.mutant, made)
-            killed.put(made)
+            held = replace(made, result=refuted(made.result, reuse.arguments))
+            reuse.keep(held.result.mutant, held)
+            killed.put(held)
 
     killed: SimpleQueue[Trial] = SimpleQueue()
     done: set[str] = set()
