@@ -297,6 +297,7 @@ def test_timing_gives_samples_clocks_and_what_was_launched(tmp_path: Path, libra
         assert answer["results"][name]["calls"] == 1
     assert answer["clocks"]["sm_mhz"] == 1980.0
     assert answer["kernels"] == {"a": ["kernel of a"], "b": ["kernel of b"]}
+    assert answer["parts"] == {"a": [2000], "b": [2000]}
 
 
 def test_a_subject_whose_output_changes_while_it_is_timed_has_no_time(

@@ -19,8 +19,8 @@ from qsa_bench.stages import load_stage
     ("stage_name", "control", "case"),
     [
         ("qsa_chain", "qsa_score/controls/scales-each-head", "decode/reused"),
-        ("dsa_index_scores", "dsa_index_scores/controls/sums-upwards", "padding/shifted"),
-        ("dsa", "dsa_index_scores/controls/sums-upwards", "verify/five-rows"),
+        ("dsa_index_scores", "dsa_index_scores/controls/sums-downwards", "padding/shifted"),
+        ("dsa", "dsa_index_scores/controls/sums-downwards", "verify/five-rows"),
     ],
 )
 def test_scores_added_in_another_order_lie_within_two_bounds(
