@@ -295,7 +295,7 @@ class _Run:
         elif kind == UNALIGNED_ROWS:
             sequence.ingest(ArenaTensor(address + 2, (1, FUSED), "bfloat16"), start)
         elif kind == LAUNCH_FAILS:
-            self.kernels.failing = self.indexer.geometry.score_entry
+            self.kernels.failing = self._asked_scorer()
             sequence.decode(self.tensor("fused_qk", (1, FUSED)), start)
         elif kind == FREE_FAILS:
             self.memory.failing = True
@@ -305,12 +305,16 @@ class _Run:
         else:
             self._misuse_slab(kind, number)
 
+    def _asked_scorer(self) -> str:
+        """Return the entry that the script asks for: the runtime's own word would hide another."""
+        return "qsa_score_scalar" if self.values["scalar_scores"] else "qsa_score"
+
     def _misuse_prefill(self, kind: int, number: int) -> None:
         sequence = self.sequences[number]
         start = sequence.tokens
         slabs = sequence.prefill_select(self.tensor("fused_qk", (1, FUSED)), start)
         if kind == PREFILL_FAILS:
-            self.kernels.failing = self.indexer.geometry.score_entry
+            self.kernels.failing = self._asked_scorer()
         elif kind == SLAB_OF_REPLACED:
             sequence.rewind(start)
         else:
