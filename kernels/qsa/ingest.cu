@@ -73,7 +73,8 @@ __device__ __forceinline__ void ingest_block(const IngestArguments& arguments, i
     const int64_t token = first_token + i;
     uint2* kept = reinterpret_cast<uint2*>(arguments.raw_keys + token * kHeadDim) + lane;
     if (token < first) {
-      key[i] = unpack(*kept);
+      const uint2 packed = *kept;
+      key[i] = unpack(packed);
     } else if (token < end) {
       const uint16_t* fresh = arguments.fused_qk + (token - first) * kFusedStride + kKeyColumn;
       const uint2 packed = reinterpret_cast<const uint2*>(fresh)[lane];
