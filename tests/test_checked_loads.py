@@ -7,8 +7,11 @@ import re
 from qsa_bench import resources
 
 KERNELS = resources.tree_root() / "kernels"
-# A vector of words that is read from memory and handed on in one expression.
-_READ_IN_PLACE = re.compile(r"\bunpack\(\s*(?:\*|reinterpret_cast)")
+# A vector of words that is read from memory and handed on in one expression; a pointer to a structure
+# that is passed on by reference (`prepare(*list)`) reads nothing.
+_READ_IN_PLACE = re.compile(
+    r"\bunpack\(\s*(?:\*|reinterpret_cast)|[(,] ?\*(?:reinterpret_cast|\w+(?:\.|->)\w+\()"
+)
 
 
 def test_no_vector_is_read_inside_an_argument() -> None:

@@ -123,10 +123,13 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) decode_kernel(ScoreAr
         DSA_UNROLL
         for (int chunk = 0; chunk < kChunks; ++chunk) {
           const int own_chunk = kQuadLanes * chunk + quad_lane;
-          multiply(key[chunk], *query->heads.at(kTileHeads * tile + quad, own_chunk), dot);
+          // Named, as a vector read inside an argument is not seen by the emulation's checker.
+          const uint4 heads = *query->heads.at(kTileHeads * tile + quad, own_chunk);
+          multiply(key[chunk], heads, dot);
         }
         const float* const two = &query->weight[kTileHeads * tile + 2 * quad_lane];
-        add_heads(dot, *reinterpret_cast<const float2*>(two), sum);
+        const float2 weights = *reinterpret_cast<const float2*>(two);
+        add_heads(dot, weights, sum);
       }
       const float score = combine_quad(sum, quad_lane);
       const int32_t pool = first + kTilePools / 2 * (quad_lane % 2) + quad;
