@@ -10,7 +10,7 @@ KERNELS = resources.tree_root() / "kernels"
 # A vector of words that is read from memory and handed on in one expression; a pointer to a structure
 # that is passed on by reference (`prepare(*list)`) reads nothing.
 _READ_IN_PLACE = re.compile(
-    r"\bunpack\(\s*(?:\*|reinterpret_cast)|[(,] ?\*(?:reinterpret_cast|\w+(?:\.|->)\w+\()"
+    r"\bunpack\(\s*(?:\*|reinterpret_cast)|[(,] ?\*(?:reinterpret_cast|\w+(?:(?:\.|->)\w+)+\()"
 )
 
 
