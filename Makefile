@@ -27,16 +27,17 @@ $(BIN)/python:
 	echo "make: no Python 3.11 or newer on the PATH (Debian: apt-get install python3 python3-venv)"; \
 	exit 1
 
-# The demo needs the package alone; tests and checks need their tools too. pip unpacks on one core, so three
+# The demo needs the package and its parser alone; tests and checks need their tools too. pip unpacks on one core, so three
 # go at it, with no file in common; what they leave out (a torch that needs more) comes last.
 TORCH := torch sympy mpmath networkx jinja2 MarkupSafe fsspec filelock
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing qsa-bench in $(VENV)"
 	@$(PIP_INSTALL) --no-deps --editable . & package=$$!; \
 		$(PIP_INSTALL) --no-warn-conflicts --no-deps $(TORCH) & torch=$$!; \
-		$(PIP_INSTALL) --no-warn-conflicts numpy pandas pyarrow safetensors nvidia-ml-py typer rich; \
+		$(PIP_INSTALL) --no-warn-conflicts numpy pandas pyarrow safetensors nvidia-ml-py typer rich \
+			tree-sitter tree-sitter-cuda; \
 		ended=$$?; wait $$package || ended=1; wait $$torch || ended=1; exit $$ended
-	@$(BIN)/python -m pip check >/dev/null 2>&1 || $(PIP_INSTALL) --editable .
+	@$(BIN)/python -m pip check >/dev/null 2>&1 || $(PIP_INSTALL) --editable '.[auto]'
 	@touch $@
 
 $(VENV)/.test-installed: $(VENV)/.installed

@@ -100,6 +100,13 @@ def mutate(
             "--first-kill", help="Stop an automatic mutant at the first check that sees it."
         ),
     ] = False,
+    separate_builds: Annotated[
+        bool,
+        typer.Option(
+            "--separate-builds",
+            help="Build each mutant by itself, though many could share a build.",
+        ),
+    ] = False,
     executor: Annotated[
         ExecutorName, typer.Option("--executor", help="Here, or over a Ray cluster (extra: ray).")
     ] = "local",
@@ -155,6 +162,7 @@ def mutate(
         executor=executor,
         address=address,
         first_kill=first_kill,
+        separate_builds=separate_builds,
     )
     if list_ or show or diff:
         asked = campaign_requests.MutantsRequest(request, diffs=diff or show is not None)

@@ -90,7 +90,8 @@ def findings_of(
                 memory.remember(digest, known)
             for finding in known:
                 _keep_worst(found, finding, _schedule_of(observation, digest))
-        _keep_worst(found, _agreement(observation, digests, outputs), "")
+        if len(observation.runs) > 1:
+            _keep_worst(found, _agreement(observation, digests, outputs), "")
     return _told(observation, found)
 
 

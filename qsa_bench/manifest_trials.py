@@ -1,4 +1,4 @@
-"""Mutants written by hand, one by one: built on a scratch copy, every check run, held to manifests."""
+"""Mutants written by hand, one by one: built, every check run, held to their manifests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from pathlib import Path
 from qsa_bench import baseline, mutants, outcomes, repeats, resources
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError
+from qsa_bench.manifest_builds import ManifestBuilds
 from qsa_bench.model import Expect, Kill, Mutant, MutantResult, Outcome, Verdict
-from qsa_bench.parity import Limits, Seen, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.parity import (
+    FIRST_ORDER,
+    FIRST_ORDERS,
+    Limits,
+    Seen,
+    StageBuilds,
+    Workload,
+    build_stage,
+    modes_of,
+)
 from qsa_bench.races import Races
 from qsa_bench.runner import HOST
 from qsa_bench.sanitizer import Sanitizer
@@ -28,20 +38,57 @@ def run(
     limits: Limits,
     races: Races | None,
     tools: Sanitizer,
+    shared: ManifestBuilds | None = None,
 ) -> Trial:
-    """Build one mutant on a scratch copy, run every check on it and hold it to its manifest."""
+    """Run every check on one mutant and hold it to its manifest.
+
+    Its build is one that it shares, where there is one and the mutant dies there as it should; else one
+    of its own, from a scratch copy.
+    """
     begun = time.perf_counter()
+    trial = _in_shared_build(mutant, workload, races, shared) if shared is not None else None
+    if trial is None:
+        trial = _alone(mutant, builder, builds, workload, limits, races, tools)
+    seconds = round(time.perf_counter() - begun, 3)
+    return replace(trial, result=replace(trial.result, seconds=seconds))
+
+
+def _in_shared_build(
+    mutant: Mutant, workload: Workload, races: Races | None, shared: ManifestBuilds
+) -> Trial | None:
+    """Run a mutant on its share of a build; None where it has none or does not die as it should."""
+    with shared.lent(mutant) as lent:
+        if lent is None:
+            return None
+        made, limits = lent
+        seen, result, kills = _gate(mutant, made, workload, limits, ())
+        if not result.as_expected or seen.by_clock:
+            return None
+        seldom = races.seen(made) if races is not None and mutant.race else None
+        # The mutant's library is gone with its turn.
+        builds = [replace(build, library="") for build in made.all if build.mutant is not None]
+        return Trial(with_orders(result, seldom), kills, builds)
+
+
+def _alone(
+    mutant: Mutant,
+    builder: Builder,
+    builds: StageBuilds,
+    workload: Workload,
+    limits: Limits,
+    races: Races | None,
+    tools: Sanitizer,
+) -> Trial:
     target = workload.target
     with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
         tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
         made, same_code = _build(mutant, builder, builds, workload, tree)
         failure = made.failure
         if failure is not None:
-            result = _not_built(mutant, target, failure.log, time.perf_counter() - begun)
+            result = _not_built(mutant, target, failure.log)
             return Trial(result, (), made.all, failure.log)
         if same_code and not tree.python:
-            result = _same_code(mutant, target, time.perf_counter() - begun)
-            return Trial(result, (), made.all)
+            return Trial(_same_code(mutant, target), (), made.all)
         python_path = (tree.root,) if tree.python else ()
         seen, result, kills = _gate(mutant, made, workload, limits, python_path)
         if target != HOST:
@@ -54,7 +101,6 @@ def run(
             result, kills = _judge(mutant, workload, verdicts, race)
         ordered = races is not None and mutant.race and not tree.python
         seldom = races.seen(made) if races is not None and ordered else None
-    result = replace(result, seconds=round(time.perf_counter() - begun, 3))
     return Trial(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
 
 
@@ -71,7 +117,8 @@ def _gate(
     """
     cases = cases_for(mutant, workload)
     if workload.target == HOST and mutant.expect is not Expect.SURVIVES:
-        seen = workload.gate(made, limits, python_path, cases, first=True)
+        orders = FIRST_ORDERS if mutant.race else FIRST_ORDER
+        seen = workload.gate(made, limits, python_path, cases, first=orders)
         result, kills = _judge(mutant, workload, seen.verdicts)
         if result.as_expected:
             return seen, result, kills
@@ -115,18 +162,16 @@ def cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
     return workload.cases if "traps" in mutant.killed_by else workload.brief
 
 
-def _not_built(mutant: Mutant, target: str, log: str, seconds: float) -> MutantResult:
+def _not_built(mutant: Mutant, target: str, log: str) -> MutantResult:
     line = next((line for line in log.splitlines() if "error" in line), log.strip()[:200])
-    return MutantResult(
-        mutant, target, Outcome.UNVIABLE, False, why=f"does not build: {line}", seconds=seconds
-    )
+    return MutantResult(mutant, target, Outcome.UNVIABLE, False, why=f"does not build: {line}")
 
 
-def _same_code(mutant: Mutant, target: str, seconds: float) -> MutantResult:
+def _same_code(mutant: Mutant, target: str) -> MutantResult:
     """A patch that leaves the machine code as it is: proof for an equivalent, else an error."""
     if mutant.equivalent:
         why = f"identical object code; {mutant.why_survives}"
-        return MutantResult(mutant, target, Outcome.EQUIVALENT, True, why=why, seconds=seconds)
+        return MutantResult(mutant, target, Outcome.EQUIVALENT, True, why=why)
     raise ManifestError(
         f"building {mutant.id}: its object code is the production kernel's, so it proves nothing; "
         "make the patch change the code, or mark the mutant equivalent and say why"

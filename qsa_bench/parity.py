@@ -34,10 +34,11 @@ PLAIN = "plain"
 CHECKED = "checked"
 # What orders two accesses does not depend on the order they were run in, so one order is enough.
 _CHECKED_SCHEDULES = (Schedule("fifo"),)
-# A mutant first meets two orders, FIFO and LIFO: what other orders alone show is a race. Under the
-# checker it first meets the largest cases of each family, so many.
-_FIRST_ORDERS = 2
-_FIRST_CHECKED = 4
+# Orders that a mutant meets first: FIFO, and where it breaks an order of accesses LIFO too.
+FIRST_ORDER = 1
+FIRST_ORDERS = 2
+# What a mutant meets first under the checker: the largest cases of each family, so many.
+_FIRST_CHECKED = 2
 # A device orders its threads as it likes. Two runs place the buffers in two ways.
 _DEVICE_SCHEDULES = (Schedule("device"), Schedule("device", 1))
 # A mutant may use this many times the clean kernel's fuel and time before it counts as endless:
@@ -238,14 +239,14 @@ class Workload:
         cases: Sequence[Case],
         orders: Sequence[Schedule] | None = None,
         judged: bool = True,
-        first: bool = False,
+        first: int = 0,
     ) -> list[Job]:
         """Return what a child is to do for these cases; `orders` replace their own.
 
         Without `judged` every output is written, also one that was judged before. `first`, as for
         `gate`.
         """
-        first = first and self.target == HOST
+        first = first if self.target == HOST else 0
         jobs: list[Job] = []
         wanted = {case.id for case in (self._first(mode, cases) if first else cases)}
         for index, case in enumerate(self.cases):
@@ -253,7 +254,7 @@ class Workload:
                 continue
             own = _CHECKED_SCHEDULES if mode == CHECKED else self.schedules
             own = own[: SCHEDULE_COUNTS[case.schedules]] if orders is None else tuple(orders)
-            own = own[:_FIRST_ORDERS] if first else own
+            own = own[:first] if first else own
             with self._lock:
                 known = tuple(self._findings.get(case.id, ()))
             jobs.append(
@@ -297,13 +298,13 @@ class Workload:
         phase: str = "",
         judged: bool = True,
         orders: Sequence[Schedule] | None = None,
-        first: bool = False,
+        first: int = 0,
     ) -> Seen:
         """Run every case on the builds and judge it; `cases` and `modes` narrow it.
 
         Not `judged`, there are digests and no verdicts. `orders` of threads replace the cases' own.
-        `first` is what a mutant meets first: on the CPU no case in reserve, FIFO and LIFO alone, and
-        under the checker the largest cases of each family.
+        With `first` it is what a mutant meets first: on the CPU no case in reserve, so many orders alone,
+        and under the checker the largest cases of each family.
         """
         given = limits or Limits()
         chosen = self.cases if cases is None else list(cases)

@@ -1,8 +1,7 @@
-"""Many mutants of a source in one: a mutant schema, whose faults a number in the library selects.
+"""Many mutants in one source: a mutant schema, whose faults a number in the library selects.
 
 Each place that a mutant edits becomes a choice between the text as it was and the mutant's. What
-has no such form (a declaration, a constant that the compiler needs) is left to a build of its own,
-and so is what a compiler refuses as a choice.
+a compiler refuses as a choice is left to a build of its own.
 """
 
 from __future__ import annotations
@@ -10,71 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from qsa_bench.choices import Choice, Place
 from qsa_bench.operators import Source
-from qsa_bench.operators.syntax import is_evaluated_early
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 # Sixteen bytes that no library holds by chance, and behind them the number of the mutant chosen.
 MARK = bytes.fromhex("c1d79ae0530f4b6c8e7af21964b3d508")
 NONE = 0
 _SYMBOL = "qsa_chosen_mutant"
-# The compiler sees a constant that it does not know; its reads are no accesses of the kernel.
+# The compiler sees a constant that it does not know; its reads are no accesses of the kernel. A kernel may
+# include several files with choices: it holds one number.
 _PROLOGUE = (
+    "#ifndef QSA_SCHEMA\n#define QSA_SCHEMA\n"
     f'extern "C" __attribute__((visibility("hidden"))) const unsigned {_SYMBOL};\n'
     f'__asm__(".pushsection .rodata\\n.balign 16\\n.byte {",".join(map(str, MARK))}\\n'
     f'.globl {_SYMBOL}\\n.hidden {_SYMBOL}\\n{_SYMBOL}: .long 0\\n.popsection\\n");\n'
+    "#endif\n"
 )
-_EXPRESSIONS = (
-    "binary_expression",
-    "unary_expression",
-    "number_literal",
-    "identifier",
-    "call_expression",
-    "parenthesized_expression",
-    "conditional_expression",
-    "assignment_expression",
-    "update_expression",
-    "field_expression",
-    "subscript_expression",
-)
-_STATEMENTS = ("expression_statement", "return_statement", "break_statement", "continue_statement")
-# Whose first part is a name or a place, not a value.
-_NAMED_BY = {
-    "call_expression": "function",
-    "assignment_expression": "left",
-    "init_declarator": "declarator",
-}
-_PARTS_OF_A_NAME = (
-    "field_expression",
-    "update_expression",
-    "pointer_expression",
-    "qualified_identifier",
-    "template_function",
-)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Bytes `begin` to `end` of a source that mutants replace.
-
-    An expression or a statement; where `begin` is `end`, a function's entry.
-    """
-
-    begin: int
-    end: int
-    is_statement: bool = False
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One mutant's text at a place."""
-
-    place: Place
-    text: str
+_LINE = re.compile(r"#line (\d+)")
 
 
 @dataclass(frozen=True)
@@ -85,116 +37,54 @@ class Schema:
     spans: tuple[tuple[int, int, tuple[int, ...]], ...]
 
     def blamed(self, line: int, column: int) -> tuple[int, ...]:
-        """Return the mutants, innermost, whose text stands at a line and column, from 1.
+        """Return the mutants, innermost, whose text a compiler names by line and column, from 1.
 
-        Where none does, a compiler may mean what stands elsewhere in the line: all in it.
+        Where none does, a compiler may mean what stands elsewhere in the line: all in it. Lines are those
+        of the source, so that several of the text may have one number: what stands in any of them.
         """
-        rows = self.text.split("\n")
-        first = sum(len(row) + 1 for row in rows[: line - 1])
-        at, last = first + column - 1, first + len(rows[line - 1])
+        found: set[int] = set()
+        at, told = 0, 1
+        for row in self.text.split("\n"):
+            if told == line:
+                found.update(self._blamed(at, column, len(row)))
+            marker = _LINE.fullmatch(row)
+            told = int(marker[1]) if marker else told + 1
+            at += len(row) + 1
+        return tuple(sorted(found))
+
+    def _blamed(self, first: int, column: int, length: int) -> tuple[int, ...]:
+        at, last = first + column - 1, first + length
         around = [span for span in self.spans if span[0] <= at < span[1]]
         if around:
             return min(around, key=lambda span: span[1] - span[0])[2]
         inside = [span[2] for span in self.spans if first <= span[0] and span[1] <= last]
-        return tuple(sorted({number for numbers in inside for number in numbers}))
+        return tuple({number for numbers in inside for number in numbers})
 
 
-def choice_of(source: Source, mutated: bytes) -> Choice | None:
-    """Return a mutated source as a choice at one place; None where it has no such form."""
-    begin, end = _changed(source.content, mutated)
-    grown = len(mutated) - len(source.content)
-    entry = _entry(source, begin, end, mutated[begin : end + grown])
-    if entry is not None:
-        return entry
-    # What was put in belongs to its neighbour on one side or the other.
-    spans = ((begin, end),) if begin < end else ((begin - 1, end), (begin, end + 1))
-    found: list[Choice] = []
-    for first, last in spans:
-        node = source.root.descendant_for_byte_range(first, last)
-        for statement in (False, True):
-            place = _place(node, statement)
-            if place is None:
-                continue
-            text = mutated[place.begin : place.end + grown].decode()
-            if place.is_statement or (text.strip() and ";" not in text):
-                found.append(Choice(place, text))
-                break
-    return min(found, key=lambda choice: choice.place.end - choice.place.begin, default=None)
+def compose(source: Source, choices: Mapping[int, Sequence[Choice]]) -> Schema:
+    """Return a source with the choices of all mutants, by the numbers that select them, from 1.
 
-
-def _changed(old: bytes, new: bytes) -> tuple[int, int]:
-    """Return the span of `old` between what both texts begin and end with."""
-    most = min(len(old), len(new))
-    begin = next((i for i in range(most) if old[i] != new[i]), most)
-    tail = next((i for i in range(most - begin) if old[-1 - i] != new[-1 - i]), most - begin)
-    return begin, len(old) - tail
-
-
-def _entry(source: Source, begin: int, end: int, put_in: bytes) -> Choice | None:
-    """Return a return at a function's entry as a choice."""
-    if begin != end or not re.fullmatch(rb"\s*return(?: \{\})?;\s*", put_in):
-        return None
-    node = source.root.descendant_for_byte_range(begin - 1, begin)
-    while node is not None and node.type != "compound_statement":
-        node = node.parent
-    if node is None or node.parent is None or node.parent.type != "function_definition":
-        return None
-    return Choice(Place(node.start_byte + 1, node.start_byte + 1), put_in.decode().strip())
-
-
-def _place(node: Node | None, statement: bool) -> Place | None:
-    """Return the smallest value, or statement, around a node; None where there is none."""
-    while node is not None:
-        if node.type in _STATEMENTS:
-            break
-        if not statement and node.type in _EXPRESSIONS and not _is_named(node):
-            break
-        if node.type.endswith(("_statement", "_definition", "declaration")):
-            return None
-        node = node.parent
-    if node is None or is_evaluated_early(node):
-        return None
-    return Place(node.start_byte, node.end_byte, node.type in _STATEMENTS)
-
-
-def _is_named(node: Node) -> bool:
-    """True for a part of an expression that is a name or a place, and no value."""
-    parent = node.parent
-    if parent is None or parent.type in _PARTS_OF_A_NAME:
-        return True
-    if parent.type == "declaration":
-        return True
-    field = _NAMED_BY.get(parent.type)
-    return field is not None and parent.child_by_field_name(field) == node
-
-
-def compose(source: Source, choices: Mapping[int, Choice]) -> Schema:
-    """Return a source with all choices; their numbers are those that select them, from 1."""
+    No place may cross another. What a compiler says of a line, it says of the source's.
+    """
     text = source.content.decode()
     if len(text) != len(source.content):
         raise ValueError(f"composing {source.path}: offsets are those of plain ASCII alone")
-    numbers: dict[Place, list[int]] = {}
-    for number, choice in choices.items():
-        numbers.setdefault(choice.place, []).append(number)
-    order = sorted(numbers, key=lambda place: (place.begin, -place.end))
-    writer = _Writer(text, choices, numbers)
-    writer.put(_PROLOGUE)
-    writer.write(0, len(text), order)
+    texts: dict[Place, dict[int, str]] = {}
+    for number, own in choices.items():
+        for choice in own:
+            texts.setdefault(choice.place, {})[number] = choice.text
+    writer = _Writer(text, texts)
+    writer.put(f"{_PROLOGUE}#line 1\n")
+    writer.write(0, len(text), sorted(texts, key=lambda place: (place.begin, -place.end)))
     return Schema("".join(writer.parts), tuple(writer.spans))
 
 
 class _Writer:
     """Writes a source out with its choices, inner ones within what stood there before."""
 
-    def __init__(
-        self,
-        text: str,
-        choices: Mapping[int, Choice],
-        numbers: Mapping[Place, Sequence[int]],
-    ) -> None:
+    def __init__(self, text: str, texts: Mapping[Place, Mapping[int, str]]) -> None:
         self._text = text
-        self._choices = choices
-        self._numbers = numbers
+        self._texts = texts
         self._at = 0
         self.parts: list[str] = []
         self.spans: list[tuple[int, int, tuple[int, ...]]] = []
@@ -219,24 +109,38 @@ class _Writer:
 
     def _choose(self, place: Place, inside: Sequence[Place]) -> None:
         first = self._at
-        numbers = self._numbers[place]
-        for number in numbers:
+        texts = self._texts[place]
+        for index, (number, text) in enumerate(texts.items()):
             own = self._at
-            text = self._choices[number].text
             if place.begin == place.end:
-                self.put(f" if ({_SYMBOL} == {number}u) {{ {text} }}")
+                self._mutants(f" if ({_SYMBOL} == {number}u) {{ ", text, " }", place.begin)
             elif place.is_statement:
-                head = "{ " if number == numbers[0] else ""
-                self.put(f"{head}if ({_SYMBOL} == {number}u) {{ {text} }} else ")
+                head = "" if index else "{ "
+                self._mutants(
+                    f"{head}if ({_SYMBOL} == {number}u) {{ ", text, " } else ", place.begin
+                )
             else:
-                head = "(" if number == numbers[0] else ""
-                self.put(f"{head}{_SYMBOL} == {number}u ? ({text}) : ")
+                head = "" if index else "("
+                self._mutants(f"{head}{_SYMBOL} == {number}u ? (", text, ") : ", place.begin)
             self.spans.append((own, self._at, (number,)))
         if place.begin != place.end:
             self.put("{ " if place.is_statement else "(")
             self.write(place.begin, place.end, inside)
+            if "//" in self._text[place.begin : place.end].rpartition("\n")[2]:
+                self._tell_line(place.end)
             self.put(" } }" if place.is_statement else "))")
-        self.spans.append((first, self._at, tuple(numbers)))
+        self.spans.append((first, self._at, tuple(texts)))
+
+    def _mutants(self, head: str, text: str, tail: str, at: int) -> None:
+        """Write a mutant's text; lines are told on from the place where it stands."""
+        self.put(head + text)
+        if "\n" in text or "//" in text:
+            self._tell_line(at)
+        self.put(tail)
+
+    def _tell_line(self, at: int) -> None:
+        """Begin a line that a compiler takes for the one of an offset of the source."""
+        self.put(f"\n#line {self._text.count(chr(10), 0, at) + 1}\n")
 
 
 def select(library: bytes, number: int) -> bytes:

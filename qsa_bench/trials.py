@@ -22,7 +22,17 @@ from qsa_bench.case_order import CaseOrder
 from qsa_bench.equivalence import Argument, Compilers
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.operators import OPERATORS
-from qsa_bench.parity import CHECKED, PLAIN, Limits, StageBuilds, Workload, build_stage, modes_of
+from qsa_bench.parity import (
+    CHECKED,
+    FIRST_ORDER,
+    FIRST_ORDERS,
+    PLAIN,
+    Limits,
+    StageBuilds,
+    Workload,
+    build_stage,
+    modes_of,
+)
 from qsa_bench.races import Races, Seldom
 from qsa_bench.runner import HOST
 from qsa_bench.stages.base import Stage
@@ -182,7 +192,8 @@ class Trials:
             if killed:
                 return _Run(tuple(seen.verdicts), plain.all, False, stopped=True)
         else:
-            seen = self._workload.gate(plain, self._limits, cases=cases, first=True)
+            orders = FIRST_ORDERS if mutant.race else FIRST_ORDER
+            seen = self._workload.gate(plain, self._limits, cases=cases, first=orders)
             if self._target == HOST and not seen.failures:
                 seen = self._workload.gate(plain, self._limits, cases=cases)
         verdicts, builds, by_clock = list(seen.verdicts), list(plain.all), seen.by_clock

@@ -83,8 +83,8 @@ class Judged:
         return {c for c, f in self.findings.items() if f.status is not Status.PASS}
 
 
-def test_a_run_that_does_all_it_should_passes_every_check(tmp_path: Path) -> None:
-    judged = Judged(tmp_path, run(digest="a"), outputs={"a": WANT})
+def test_runs_that_do_all_they_should_pass_every_check(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, run(digest="a"), run(digest="a"), outputs={"a": WANT})
     assert judged.failed == set()
     assert set(judged.findings) == {
         "accepts",
@@ -98,6 +98,9 @@ def test_a_run_that_does_all_it_should_passes_every_check(tmp_path: Path) -> Non
         "values",
         "schedules-agree",
     }
+    # One order agrees with no other.
+    alone = Judged(tmp_path, run(digest="a"), outputs={"a": WANT})
+    assert set(judged.findings) - set(alone.findings) == {"schedules-agree"}
 
 
 def test_a_wrong_output_is_told_by_the_stages_check_with_the_order_that_showed_it(

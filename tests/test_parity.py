@@ -14,7 +14,16 @@ import pytest
 from qsa_bench import baseline, parity
 from qsa_bench.builder import Builder
 from qsa_bench.model import Finding, Role, Status, Verdict
-from qsa_bench.parity import CHECKED, PLAIN, Limits, Seen, StageBuilds, Workload
+from qsa_bench.parity import (
+    CHECKED,
+    FIRST_ORDER,
+    FIRST_ORDERS,
+    PLAIN,
+    Limits,
+    Seen,
+    StageBuilds,
+    Workload,
+)
 from qsa_bench.program import Program
 from qsa_bench.runner import HOST
 from qsa_bench.stages import load_stage
@@ -81,7 +90,7 @@ def test_every_case_of_a_right_kernel_passes_every_check_that_applies(gate: Gate
         by_label.setdefault(verdict.case.rpartition("/")[2], []).append(verdict)
     assert set(by_label) == {case.label for case in gate.cases()}
     assert checks(by_label["2x33"]) == RAN | MEMORY | OWN | CHECKERS | {"accepts"}
-    assert checks(by_label["one-order"]) == RAN | MEMORY | OWN | {"accepts"}
+    assert checks(by_label["one-order"]) == (RAN | MEMORY | OWN | {"accepts"}) - {"schedules-agree"}
     assert checks(by_label["infinity"]) == MEMORY | {"traps"}
     assert checks(by_label["no-element"]) == MEMORY | {"refuses"}
 
@@ -96,22 +105,25 @@ def test_a_case_runs_under_as_many_orders_as_it_asks_for(gate: Gate) -> None:
     assert runs == {("2x33", "level"): 4, ("2x33", "races"): 1, ("one-order", "level"): 1}
 
 
-def test_a_mutant_first_meets_two_orders_and_no_case_in_reserve(gate: Gate) -> None:
+@pytest.mark.parametrize("orders", [FIRST_ORDER, FIRST_ORDERS])
+def test_a_mutant_first_meets_few_orders_and_no_case_in_reserve(gate: Gate, orders: int) -> None:
     cases = [replace(case, reserve=case.label == "3x64") for case in gate.cases("2x33", "3x64")]
     with gate.workload(cases, seeds=2) as workload:
-        seen = workload.gate(gate.builds(), None, (gate.tree.root,), first=True)
+        seen = workload.gate(gate.builds(), None, (gate.tree.root,), first=orders)
     assert {verdict.case for verdict in seen.verdicts} == {cases[0].id}
     runs = {verdict.check: verdict.runs for verdict in seen.verdicts}
-    assert (runs["level"], runs["races"]) == (2, 1)
-    # Of six in a family the checker takes the four largest.
+    assert (runs["level"], runs["races"]) == (orders, 1)
+    # One order agrees with no other.
+    assert ("schedules-agree" in runs) == (orders > 1)
+    # Of six in a family the checker takes the two largest.
     alike = gate.cases("2x33")[0]
     many = [replace(alike, label=f"copy-{n}") for n in range(5)] + gate.cases("3x64")
     with gate.workload(many) as workload:
-        jobs = workload.jobs(CHECKED, Limits(), many, first=True)
-    assert [job.case.rpartition("/")[2] for job in jobs] == ["copy-0", "copy-1", "copy-2", "3x64"]
+        jobs = workload.jobs(CHECKED, Limits(), many, first=orders)
+    assert [job.case.rpartition("/")[2] for job in jobs] == ["copy-0", "3x64"]
     # A device has its own orders, and no time to lose by a second gate.
     with Workload(gate.stage, cases, "cuda", 2) as device:
-        jobs = device.jobs(PLAIN, Limits(), cases, first=True)
+        jobs = device.jobs(PLAIN, Limits(), cases, first=orders)
     assert [len(job.schedules) for job in jobs] == [2, 2]
 
 

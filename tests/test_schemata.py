@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from qsa_bench import schemata
+from qsa_bench.choices import Choice, Place, choices_of
 from qsa_bench.operators import OPERATORS, Source
-from qsa_bench.schemata import Choice, Place
 
 CHOSEN = "qsa_chosen_mutant"
 KERNEL = """\
@@ -26,19 +29,19 @@ __global__ void work(int* out, int count) {
 """
 
 
-def choices(text: str, operator: str) -> list[tuple[str, Choice | None]]:
-    """Return the text that each edit replaces, in order, and its choice."""
+def choices(text: str, operator: str) -> list[tuple[str, tuple[Choice, ...]]]:
+    """Return the text that each edit replaces, in order, and its choices."""
     source = Source("x.cu", text.encode())
     found = []
     for node in source.nodes():
         for edit in OPERATORS[operator].edits(source, node):
             new = source.content[: edit.begin] + edit.text.encode() + source.content[edit.end :]
-            found.append((source.text(node), schemata.choice_of(source, new)))
+            found.append((source.text(node), choices_of(source, new)))
     return found
 
 
 def composed(text: str, operator: str) -> schemata.Schema:
-    made = [choice for _, choice in choices(text, operator) if choice is not None]
+    made = [own for _, own in choices(text, operator) if own]
     return schemata.compose(Source("x.cu", text.encode()), dict(enumerate(made, 1)))
 
 
@@ -46,11 +49,11 @@ def composed(text: str, operator: str) -> schemata.Schema:
     ("operator", "wanted"),
     [
         ("boundary", f"if (({CHOSEN} == 1u ? (count <= 3) : (count < 3))) {{"),
-        ("arithmetic", f"out[0] = ({CHOSEN} == 1u ? (count - 5) : (count + 5));"),
+        ("arithmetic", f"out[0] = ({CHOSEN} == 2u ? (count - 5) : (count + 5));"),
         ("condition-negated", f"if (({CHOSEN} == 1u ? (!(count < 3)) : (count < 3))) {{"),
         (
             "constant",
-            f"= count + ({CHOSEN} == 5u ? (6) : {CHOSEN} == 6u ? (4) : (5));",
+            f"= count + ({CHOSEN} == 8u ? (6) : {CHOSEN} == 9u ? (4) : (5));",
         ),
         (
             "statement-deleted",
@@ -67,25 +70,10 @@ def test_a_mutants_text_stands_beside_what_was_there(operator: str, wanted: str)
     assert wanted in composed(KERNEL, operator).text
 
 
-def test_what_the_compiler_needs_the_value_of_has_no_such_form() -> None:
-    found = dict(choices(KERNEL, "constant"))
-    assert found["8"] is None  # a constant of the file
-    assert found["2"] is None  # one in a function
-    assert found["9"] is None  # if constexpr
-    assert found["5"] is not None
-    deleted = dict(choices(KERNEL, "statement-deleted"))
-    assert deleted["out[1] = count;"] is not None  # what if constexpr guards is run
-
-
 def test_with_nothing_chosen_the_source_is_what_it_was() -> None:
     text = KERNEL.replace("count + 5", "(count + 5) * (count - 2)")
     source = Source("x.cu", text.encode())
-    made = [
-        choice
-        for operator in OPERATORS
-        for _, choice in choices(text, operator)
-        if choice is not None
-    ]
+    made = [own for operator in OPERATORS for _, own in choices(text, operator) if own]
     schema = schemata.compose(source, dict(enumerate(made, 1))).text
     inside = schema[schema.index("constexpr int kSize") :]
     for number in sorted(range(1, len(made) + 1), reverse=True):
@@ -118,18 +106,74 @@ def test_a_compilers_error_is_blamed_on_the_innermost_choice() -> None:
     at = KERNEL.index("count + 5")
     outer = Choice(Place(at, at + len("count + 5")), "count + oops")
     inner = Choice(Place(at + len("count + "), at + len("count + 5")), "nothing")
-    schema = schemata.compose(source, {1: outer, 2: inner})
+    schema = schemata.compose(source, {1: [outer], 2: [inner]})
     lines = schema.text.split("\n")
 
     def blamed(word: str) -> tuple[int, ...]:
         line = next(i for i, text in enumerate(lines) if word in text)
-        return schema.blamed(line + 1, lines[line].index(word) + 1)
+        # Lines are told from the first of the source.
+        return schema.blamed(line - lines.index("#line 1"), lines[line].index(word) + 1)
 
     assert blamed("oops") == (1,)
     assert blamed("nothing") == (2,)
     assert blamed("__syncthreads") == ()
     # An error that stands beside the choices may still be one of theirs.
     assert blamed("out[0] =") == (1, 2)
+
+
+PROGRAM = """\
+#include <cstdio>
+static int at(int line) {
+  std::printf("%d ", line);
+  return 0;
+}
+int main() {
+  int sum = 0;  // the lines told
+  at(__LINE__);
+  sum += at(__LINE__) + 1;
+  for (int i = 0; i < 2; ++i) {
+    at(__LINE__);  // twice
+    sum += i;
+  }
+  at(__LINE__);
+  std::printf("sum %d", sum);
+}
+"""
+# What is edited, and what the program then says: lines of the source, also behind what was edited.
+EDITS = (
+    ("  sum += at(__LINE__) + 1;\n", "", "8 11 11 14 sum 1"),
+    ("i < 2;", "i < 3;", "8 9 11 11 11 14 sum 4"),
+    (
+        "    at(__LINE__);  // twice\n",
+        "    at(__LINE__);\n    at(__LINE__);  // anew\n",
+        "8 9 11 12 11 12 14 sum 2",
+    ),
+    ("int sum = 0;", "int sum = 5;  // more", "8 9 11 11 14 sum 7"),
+    ("  for (int i = 0;", "  const int was = sum;\n  for (int i = was;", "8 9 12 15 sum 2"),
+    ("sum);", "\n    at(__LINE__) + 1);", "8 9 11 11 14 16 sum 1"),
+)
+
+
+def test_each_number_runs_its_mutant_and_lines_are_the_sources(tmp_path: Path) -> None:
+    source = Source("x.cpp", PROGRAM.encode())
+    own = {
+        number: choices_of(source, PROGRAM.replace(old, new).encode())
+        for number, (old, new, _) in enumerate(EDITS, 1)
+    }
+    assert all(own.values())
+    program = tmp_path / "program"
+    program.with_suffix(".cpp").write_text(schemata.compose(source, own).text)
+    subprocess.run(["g++", "-w", "-o", program, program.with_suffix(".cpp")], check=True)
+
+    def said(number: int) -> str:
+        chosen = tmp_path / f"chosen-{number}"
+        chosen.write_bytes(schemata.select(program.read_bytes(), number))
+        chosen.chmod(0o755)
+        return subprocess.run([chosen], capture_output=True, text=True, check=True).stdout
+
+    assert said(schemata.NONE) == "8 9 11 11 14 sum 2"
+    for number, (_, _, wanted) in enumerate(EDITS, 1):
+        assert said(number) == wanted
 
 
 def test_choosing_changes_a_number_and_nothing_else() -> None:

@@ -37,6 +37,7 @@ from qsa_bench.errors import NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.first_kills import FirstKills
 from qsa_bench.goldens import Golden
+from qsa_bench.manifest_builds import ManifestBuilds
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome, SourceText
 from qsa_bench.parity import Seen, StageBuilds, Workload
 from qsa_bench.races import Races
@@ -44,6 +45,7 @@ from qsa_bench.requests import Progress
 from qsa_bench.reuse import Outcomes
 from qsa_bench.runner import HOST
 from qsa_bench.selection import Chosen
+from qsa_bench.shared_builds import Form
 from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
@@ -64,16 +66,17 @@ class _Reuse:
     outcomes: Outcomes
     inputs: tuple[str, ...]
     arguments: Mapping[str, Argument]
-    # A run up to the first kill knows less of a mutant than one of every case.
-    first_kill: tuple[str, ...] = ()
+    # A run up to the first kill knows less of a mutant than one of every case; who builds each mutant by
+    # itself wants to know that it comes to the same.
+    way: tuple[str, ...] = ()
 
     def of(self, mutant: Mutant) -> tuple[str, ...]:
         """Everything beside the mutant itself that its outcome hangs on."""
         if not mutant.operator:
-            return self.inputs
+            return (*self.inputs, *self.way)
         # nvcc decides whether equal code on the host is equal on the device, too.
         nvcc = str(shutil.which("nvcc") is not None)
-        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)), *self.first_kill)
+        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)), *self.way)
 
     def find(self, mutant: Mutant) -> Trial | None:
         """Return what an earlier run found; of Python code its builds say nothing."""
@@ -376,8 +379,9 @@ def _reuse(
     digest = golden.digest if golden is not None else ""
     common = (request.target, str(request.seeds), digest, builds.digest, builds.code_digest)
     arguments = equivalence.read(resources.tree_root(), plan.stage.name)
-    first_kill = ("first kill",) if request.first_kill else ()
-    return _Reuse(Outcomes(folder), (*common, plan.control.patch), arguments, first_kill)
+    ways = {"first kill": request.first_kill, "separate builds": request.separate_builds}
+    way = tuple(name for name, asked in ways.items() if asked)
+    return _Reuse(Outcomes(folder), (*common, plan.control.patch), arguments, way)
 
 
 def _wavering(first: Seen, second: Seen) -> list[str]:
@@ -397,7 +401,7 @@ def _first_pass(
 ) -> list[Mutant]:
     """Run groups of mutants that share a build, up to each one's first kill; return who lives."""
 
-    def one(group: first_kills.Group) -> None:
+    def one(group: tuple[Form, ...]) -> None:
         for made in () if tally.is_late() else quick.run(group):
             # What was stopped half-way says nothing of the mutant.
             if workload.stopped.is_set() or tally.is_late():
@@ -447,6 +451,15 @@ def _run_mutants(
 ) -> None:
     tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
 
+    shared = ManifestBuilds(
+        () if request.separate_builds else left,
+        builder,
+        builds,
+        workload,
+        clean.limits,
+        request.jobs,
+    )
+
     def one(mutant: Mutant) -> Trial | None:
         if workload.stopped.is_set() or tally.is_late():
             return None
@@ -454,7 +467,7 @@ def _run_mutants(
             made = trials.run(mutant)
         else:
             made = manifest_trials.run(
-                mutant, builder, builds, workload, clean.limits, races, tools
+                mutant, builder, builds, workload, clean.limits, races, tools, shared
             )
         # What was stopped half-way says nothing of the mutant.
         if workload.stopped.is_set():
@@ -464,7 +477,7 @@ def _run_mutants(
 
     pool = ThreadPoolExecutor(request.jobs)
     try:
-        futures = [pool.submit(one, mutant) for mutant in left]
+        futures = [pool.submit(one, mutant) for mutant in shared.ordered(left)]
         for future in baseline.as_they_end(futures):
             made = future.result()
             if made is not None:
@@ -474,6 +487,7 @@ def _run_mutants(
         # On an interrupt the mutants under way end with their children; the rest never start.
         workload.stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)
+        shared.close()
 
 
 def _record(made: Trial, writer: RunWriter, tally: _Tally) -> None:
