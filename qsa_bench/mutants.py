@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import qsa_bench
-from qsa_bench import patches
+from qsa_bench import patches, source_lines
 from qsa_bench.errors import ManifestError, NothingSelectedError
 from qsa_bench.model import TARGETS, Expect, Mutant
 
@@ -182,8 +182,8 @@ class Tree:
 def apply(mutant: Mutant, root: Path, scratch: Path) -> Tree:
     """Make a copy of the tree in `scratch`, apply the patch there and prove that nothing else changed.
 
-    Kernels that the patch does not name are links to the tree's. ManifestError when the patch is
-    stale, or a file it does not name differs.
+    Kernels that the patch does not name are links to the tree's; those that it does say which lines of the
+    tree's theirs are. ManifestError when the patch is stale, or a file it does not name differs.
     """
     try:
         changed = patches.apply_to_tree(mutant.patch, locator(root))
@@ -200,7 +200,9 @@ def apply(mutant: Mutant, root: Path, scratch: Path) -> Tree:
         shutil.copytree(source, scratch / part, ignore=ignore, copy_function=copy)
     for path, content in changed.items():
         (scratch / path).unlink()
-        (scratch / path).write_text(content)
+        of_kernels = path.startswith("kernels/")
+        text = source_lines.told(locate(path).read_text(), content) if of_kernels else content
+        (scratch / path).write_text(text)
     differing = {
         str(path.relative_to(scratch))
         for part in parts

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qsa_bench import source_lines
 from qsa_bench.choices import Choice, Place
 from qsa_bench.operators import Source
 
@@ -113,15 +114,13 @@ class _Writer:
         for index, (number, text) in enumerate(texts.items()):
             own = self._at
             if place.begin == place.end:
-                self._mutants(f" if ({_SYMBOL} == {number}u) {{ ", text, " }", place.begin)
+                self._mutants(f" if ({_SYMBOL} == {number}u) {{ ", text, " }", place)
             elif place.is_statement:
                 head = "" if index else "{ "
-                self._mutants(
-                    f"{head}if ({_SYMBOL} == {number}u) {{ ", text, " } else ", place.begin
-                )
+                self._mutants(f"{head}if ({_SYMBOL} == {number}u) {{ ", text, " } else ", place)
             else:
                 head = "" if index else "("
-                self._mutants(f"{head}{_SYMBOL} == {number}u ? (", text, ") : ", place.begin)
+                self._mutants(f"{head}{_SYMBOL} == {number}u ? (", text, ") : ", place)
             self.spans.append((own, self._at, (number,)))
         if place.begin != place.end:
             self.put("{ " if place.is_statement else "(")
@@ -131,16 +130,22 @@ class _Writer:
             self.put(" } }" if place.is_statement else "))")
         self.spans.append((first, self._at, tuple(texts)))
 
-    def _mutants(self, head: str, text: str, tail: str, at: int) -> None:
+    def _mutants(self, head: str, text: str, tail: str, place: Place) -> None:
         """Write a mutant's text; lines are told on from the place where it stands."""
-        self.put(head + text)
-        if "\n" in text or "//" in text:
-            self._tell_line(at)
+        old = self._text[place.begin : place.end]
+        told = source_lines.told(old, text, self._line(place.begin))
+        told = f"\n{told}" if told.startswith("#") else told
+        self.put(head + told)
+        if "\n" in told or "//" in told:
+            self._tell_line(place.begin)
         self.put(tail)
+
+    def _line(self, at: int) -> int:
+        return self._text.count("\n", 0, at) + 1
 
     def _tell_line(self, at: int) -> None:
         """Begin a line that a compiler takes for the one of an offset of the source."""
-        self.put(f"\n#line {self._text.count(chr(10), 0, at) + 1}\n")
+        self.put(f"\n#line {self._line(at)}\n")
 
 
 def select(library: bytes, number: int) -> bytes:

@@ -149,7 +149,7 @@ EDITS = (
         "8 9 11 12 11 12 14 sum 2",
     ),
     ("int sum = 0;", "int sum = 5;  // more", "8 9 11 11 14 sum 7"),
-    ("  for (int i = 0;", "  const int was = sum;\n  for (int i = was;", "8 9 12 15 sum 2"),
+    ("  for (int i = 0;", "  const int was = sum;\n  for (int i = was;", "8 9 11 14 sum 2"),
     ("sum);", "\n    at(__LINE__) + 1);", "8 9 11 11 14 16 sum 1"),
 )
 
