@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qsa_bench import source_lines
-from qsa_bench.choices import Choice, Place
 from qsa_bench.operators import Source
+from qsa_bench.places import Choice, Place
 
 # Sixteen bytes that no library holds by chance, and behind them the number of the mutant chosen.
 MARK = bytes.fromhex("c1d79ae0530f4b6c8e7af21964b3d508")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from qsa_bench import choices, mutants, patches, resources, schemata
 from qsa_bench.builder import Builder, Sources
-from qsa_bench.choices import Choice
 from qsa_bench.model import Build, Mutant
 from qsa_bench.operators import Source
 from qsa_bench.parity import StageBuilds, build_stage
+from qsa_bench.places import Choice
 from qsa_bench.stages.base import Stage
 
 # Two mutants are built by themselves as soon.

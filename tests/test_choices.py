@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qsa_bench.choices import Choice, Place, choices_of
+from qsa_bench.choices import choices_of
 from qsa_bench.operators import OPERATORS, Source
+from qsa_bench.places import Choice, Place
 
 KERNEL = """\
 constexpr int kSize = 8;

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from qsa_bench import schemata
-from qsa_bench.choices import Choice, Place, choices_of
+from qsa_bench.choices import choices_of
 from qsa_bench.operators import OPERATORS, Source
+from qsa_bench.places import Choice, Place
 
 CHOSEN = "qsa_chosen_mutant"
 KERNEL = """\

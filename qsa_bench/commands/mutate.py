@@ -7,9 +7,8 @@ blind proves nothing, so no mutant is run then.
 from __future__ import annotations
 
 import math
-import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -32,17 +31,15 @@ from qsa_bench import (
 from qsa_bench.builder import Builder
 from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.case_order import CaseOrder
-from qsa_bench.equivalence import Argument
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
 from qsa_bench.first_kills import FirstKills
-from qsa_bench.goldens import Golden
+from qsa_bench.kept_trials import KeptTrials
 from qsa_bench.manifest_builds import ManifestBuilds
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome, SourceText
 from qsa_bench.parity import Seen, StageBuilds, Workload
 from qsa_bench.races import Races
 from qsa_bench.requests import Progress
-from qsa_bench.reuse import Outcomes
 from qsa_bench.runner import HOST
 from qsa_bench.selection import Chosen
 from qsa_bench.shared_builds import Form
@@ -57,43 +54,6 @@ class _Plan:
     stage: Stage
     control: Mutant
     chosen: tuple[Mutant, ...]
-
-
-@dataclass(frozen=True)
-class _Reuse:
-    """Kept outcomes, and the inputs that all mutants of a stage have in common."""
-
-    outcomes: Outcomes
-    inputs: tuple[str, ...]
-    arguments: Mapping[str, Argument]
-    # A run up to the first kill knows less of a mutant than one of every case; who builds each mutant by
-    # itself wants to know that it comes to the same.
-    way: tuple[str, ...] = ()
-
-    def of(self, mutant: Mutant) -> tuple[str, ...]:
-        """Everything beside the mutant itself that its outcome hangs on."""
-        if not mutant.operator:
-            return (*self.inputs, *self.way)
-        # nvcc decides whether equal code on the host is equal on the device, too.
-        nvcc = str(shutil.which("nvcc") is not None)
-        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)), *self.way)
-
-    def find(self, mutant: Mutant) -> Trial | None:
-        """Return what an earlier run found; of Python code its builds say nothing."""
-        if _patches_python(mutant):
-            return None
-        kept = self.outcomes.find(mutant, self.of(mutant))
-        return None if kept is None else Trial(*kept)
-
-    def keep(self, mutant: Mutant, made: Trial) -> None:
-        """Keep what ended: not what a clock decided, or a compiler that was stopped."""
-        broken = made.result.outcome is Outcome.UNVIABLE and "error:" not in made.log
-        if not (_patches_python(mutant) or broken or made.by_clock):
-            self.outcomes.keep(mutant, self.of(mutant), made.result, made.kills)
-
-
-def _patches_python(mutant: Mutant) -> bool:
-    return "\n+++ b/qsa_bench/" in mutant.patch
 
 
 @dataclass
@@ -249,7 +209,8 @@ def _run_stage(
     writer.add_builds(builds.all)
     writer.add_sources(_sources(plan.chosen, tally))
     begun = time.perf_counter()
-    reuse = _reuse(request, goldens.of(stage), builds, plan)
+    golden = goldens.of(stage)
+    reuse = KeptTrials.of(request, stage.name, golden, builds, plan.control)
     known = {mutant.id: made for mutant in plan.chosen if (made := reuse.find(mutant)) is not None}
     left = [mutant for mutant in plan.chosen if mutant.id not in known]
     clean = reuse.outcomes.find_clean(reuse.inputs)
@@ -370,20 +331,6 @@ def _races(
     return Races(stage, cases, builds)
 
 
-def _reuse(
-    request: MutateRequest, golden: Golden | None, builds: StageBuilds, plan: _Plan
-) -> _Reuse:
-    """Return where outcomes are kept; nowhere on a device, whose runs need not repeat."""
-    keeps = request.target == "host" and not request.fresh
-    folder = resources.cache_root() / "outcomes" if keeps else None
-    digest = golden.digest if golden is not None else ""
-    common = (request.target, str(request.seeds), digest, builds.digest, builds.code_digest)
-    arguments = equivalence.read(resources.tree_root(), plan.stage.name)
-    ways = {"first kill": request.first_kill, "separate builds": request.separate_builds}
-    way = tuple(name for name, asked in ways.items() if asked)
-    return _Reuse(Outcomes(folder), (*common, plan.control.patch), arguments, way)
-
-
 def _wavering(first: Seen, second: Seen) -> list[str]:
     """Return the cases run again whose outputs differ from one run of the same build to the next."""
     return [case for case, again in second.digests.items() if first.digests.get(case) != again]
@@ -397,7 +344,7 @@ def _first_pass(
     writer: RunWriter,
     tally: _Tally,
     progress: Progress,
-    reuse: _Reuse,
+    reuse: KeptTrials,
 ) -> list[Mutant]:
     """Run groups of mutants that share a build, up to each one's first kill; return who lives."""
 
@@ -447,7 +394,7 @@ def _run_mutants(
     writer: RunWriter,
     tally: _Tally,
     progress: Progress,
-    reuse: _Reuse,
+    reuse: KeptTrials,
 ) -> None:
     tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
 

@@ -195,45 +195,6 @@ def test_the_number_of_workers_changes_no_result(campaign: Campaign) -> None:
     assert alone["summary"] == campaign.document["summary"]
 
 
-def shares(document: dict[str, Any]) -> set[str]:
-    """Return the mutants whose kernels came out of a build that others share."""
-    return {b["mutant"].removeprefix(f"{STAGE}/") for b in document["builds"] if "-w" in b["flags"]}
-
-
-def test_a_build_that_mutants_share_changes_no_result(campaign: Campaign) -> None:
-    code, alone = campaign.tree.json(*MUTATE, "--fresh", "--separate-builds")
-    assert code == campaign.code
-    assert shares(alone) == set()
-    # Who should live, patches Python or changes a constant of a file is built by itself.
-    assert {"counts-equals", "drops-the-barrier", "forgets-the-decay"} < shares(campaign.document)
-    assert not {"turns-a-comparison", "counts-a-step-twice"} & shares(campaign.document)
-    for table in ("mutants", "kills"):
-        assert results(alone, table) == results(campaign.document, table)
-    assert alone["summary"] == campaign.document["summary"]
-
-
-def test_without_the_parser_each_mutant_is_built_by_itself(tree: Tree) -> None:
-    tree.keep_mutants("counts-equals", "forgets-the-decay", "lets-infinity-pass")
-    tree.write("tree_sitter_cuda.py", 'raise ImportError("not here")\n')
-    code, document = tree.json(*MUTATE, "--fresh")
-    assert code == 0
-    assert shares(document) == set()
-    assert len(document["mutants"]) == 5
-
-
-def test_one_that_does_not_build_takes_none_of_those_it_shares_a_build_with_along(
-    tree: Tree,
-) -> None:
-    others = ("forgets-the-decay", "lets-infinity-pass", "writes-its-input", "drops-the-barrier")
-    tree.keep_mutants("counts-equals", *others)
-    tree.edit(f"{MUTATIONS}/counts-equals.patch", "levels[other] <=", "no_other[other] <=")
-    code, document = tree.json(*MUTATE, "--fresh")
-    assert code == 4
-    outcomes = {m["id"].removeprefix(f"{STAGE}/"): m["outcome"] for m in document["mutants"]}
-    assert outcomes == {name: OUTCOMES[name] for name in outcomes} | {"counts-equals": "unviable"}
-    assert set(others) <= shares(document)
-
-
 def test_what_nothing_could_have_changed_is_reused_and_says_so(campaign: Campaign) -> None:
     code, again = campaign.tree.json(*MUTATE)
     assert code == campaign.code
