@@ -99,12 +99,16 @@ class MergeRequest:
 
 @dataclass(frozen=True)
 class ArgueRequest:
-    """Run mutants and the production kernel on generated inputs; `by_contract` lets bits differ."""
+    """Run mutants and the production kernel on generated inputs; `by_contract` lets bits differ.
+
+    `entry` is the one to call where no other reaches what the mutants change.
+    """
 
     stages: tuple[str, ...] = ()
     id_globs: tuple[str, ...] = ()
     inputs: int = 100_000
     by_contract: bool = False
+    entry: str | None = None
     jobs: int = field(default_factory=default_jobs)
 
     def __post_init__(self) -> None:

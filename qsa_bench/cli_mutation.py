@@ -242,6 +242,15 @@ def argue(
     by_contract: Annotated[
         bool, typer.Option("--by-contract", help="Hold to the stage's checks, not to equal bits.")
     ] = False,
+    entry: Annotated[
+        str | None,
+        typer.Option(
+            "--entry",
+            metavar="NAME",
+            help="Call this entry alone: no other reaches these mutants.",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Jobs = None,
     format: Format = "table",
     quiet: Quiet = False,
@@ -254,6 +263,7 @@ def argue(
         id_globs=tuple(id or ()),
         inputs=inputs,
         by_contract=by_contract,
+        entry=entry,
         jobs=requests.default_jobs() if jobs is None else jobs,
     )
     return Asked("argue", request, format, quiet)

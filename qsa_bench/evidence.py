@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.parity import PLAIN, StageBuilds, Workload
+from qsa_bench.program import At, Program
 from qsa_bench.stages.base import Case, Stage, no_judge
 
 # Cases a child is given at once: their programs lie on the disk.
-_BATCH = 10
+_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,13 @@ def gather(
     jobs: int,
     by_contract: bool = False,
     on_batch: Callable[[], None] = lambda: None,
+    entry: str | None = None,
 ) -> dict[str, Evidence]:
     """Run mutants, by id, and production on at least `inputs` generated inputs.
 
-    A mutant is dropped at the first case that differs; those with one machine code run once.
-    NothingSelectedError for a stage that generates none.
+    A mutant is dropped at the first case that differs; those with one machine code run once. With an
+    `entry` that one alone is called. NothingSelectedError for a stage that generates no inputs, or
+    none for that entry.
     """
     if stage.generated is None:
         raise NothingSelectedError(f"gathering evidence: {stage.name} generates no inputs")
@@ -49,7 +52,7 @@ def gather(
     equal = dict.fromkeys(left, 0)
     differing: dict[str, str] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        for group in _grouped(_batches(stage, inputs), jobs):
+        for group in _grouped(_batches(stage, inputs, entry), jobs):
 
             def one(batch: _Batch, left: Mapping[str, StageBuilds] = left) -> dict[str, str]:
                 return _differing(stage, production, left, batch[0], by_contract)
@@ -72,18 +75,31 @@ def gather(
 _Batch = tuple[list[Case], int]
 
 
-def _batches(stage: Stage, inputs: int) -> Iterator[_Batch]:
+def _batches(stage: Stage, inputs: int, entry: str | None) -> Iterator[_Batch]:
     assert stage.generated is not None
     seed = held = 0
     while held < inputs:
         cases, size = [], 0
         for _ in range(_BATCH):
             case, own = stage.generated(seed)
-            cases.append(case)
+            cases.append(case if entry is None else calling(case, entry))
             size += own
             seed += 1
         held += size
         yield cases, size
+
+
+def calling(case: Case, entry: str) -> Case:
+    """Return a case that calls one entry alone, without the buffers of the others."""
+    built = case.build()
+    calls = tuple(call for call in built.calls if call.entry == entry)
+    if not calls:
+        raise NothingSelectedError(f"gathering evidence: no call of {entry} in {case.id}")
+    values = [value for call in calls for value in call.values.values()]
+    used = {value.buffer if isinstance(value, At) else value for value in values}
+    buffers = tuple(buffer for buffer in built.buffers if buffer.name in used)
+    alone = Program(buffers, calls, built.device)
+    return replace(case, build=lambda: alone)
 
 
 def _grouped(batches: Iterator[_Batch], size: int) -> Iterator[list[_Batch]]:

@@ -65,6 +65,7 @@ def _argue(
         request.jobs,
         request.by_contract,
         progress.advance,
+        request.entry,
     )
     for mutant in chosen:
         if mutant.id in seen:
