@@ -312,6 +312,14 @@ def _shapes() -> Iterator[Case]:
         ("nan-stays", "rows-apart"),
         lambda: launch_of(qsa.poisoned_key(164, 81), range(60, 164, 3)),
     )
+    # Every dim is multiplied by its own column of the tables, whose halves only happen to be equal.
+    for rows in (3, 34):
+        yield from _case(
+            "tables",
+            f"halves-apart-rows{rows}",
+            ("half-split-rotation",),
+            lambda rows=rows: launch_of(_halves_apart(40), range(40 - rows, 40)),  # type: ignore[misc]
+        )
     for rows in (2, 40):
         yield from _case(
             "unseen",
@@ -338,6 +346,16 @@ def _last_rows(tokens: int, count: int) -> Launch:
     seen = [tokens - row * (tokens // 2) // max(count - 1, 1) for row in range(count)]
     inputs = qsa.random_inputs(tokens, "last")
     return launch_of(inputs, rows, seen, fused_first=tokens - count)
+
+
+def _halves_apart(tokens: int) -> qsa.Inputs:
+    """Return random rows whose tables have another position's angles in their second halves."""
+    inputs = qsa.random_inputs(tokens, "tables")
+    cos, sin = inputs.cos.copy(), inputs.sin.copy()
+    for table in (cos, sin):
+        half = table.shape[1] // 2
+        table[:, half:] = np.roll(table[:, half:], 1, axis=0)
+    return replace(inputs, cos=cos, sin=sin)
 
 
 def _unseen_keys(count: int) -> Launch:
