@@ -97,6 +97,7 @@ def _case(
     schedules: str = FEW_SCHEDULES,
     golden: bool = False,
     variants: Sequence[tuple[Sequence[str], str, tuple[str, ...]]] = _VARIANTS,
+    reserve: bool = False,
 ) -> Iterator[Case]:
     """Yield the case of a launch: both entries, and the mma one where it is not the automatic."""
     launch = functools.cache(make)
@@ -118,6 +119,7 @@ def _case(
             schedules=schedules,
             targets=targets,
             writes=any(seen >= qsa.RATIO for seen in launch().visible_len),
+            reserve=reserve,
         )
 
 
@@ -249,12 +251,13 @@ def _shapes() -> Iterator[Case]:
     Up to 32 rows the mma body takes 2, 4 or 8 at a time, from 33 on 128; up to 23 rows is what the
     automatic one leaves to it on compute capability 9.0.
     """
-    for count in (1, 2, 8, 9, 30, 33, 131):
+    for count in (1, 2, 8, 9, 30, 33, 129, 131):
         yield from _case(
             "rows",
             str(count),
             ("rows-apart", "untouched-tail"),
             lambda count=count: _mixed_rows(140, count),  # type: ignore[misc]
+            reserve=count == 129,
         )
     # Few CTAs that walk the keys, and as many as there are keys to share out.
     for processors in (1, 132):
