@@ -271,6 +271,25 @@ def _shapes() -> Iterator[Case]:
                 ),
                 schedules=ONE_SCHEDULE if family == "walk" else FEW_SCHEDULES,
             )
+    # One CTA that walks the keys: of one or two rows there are four.
+    yield from _case(
+        "walk",
+        "rows9",
+        ("block-order", "rows-apart"),
+        lambda: replace(_last_rows(1100, 9), multiprocessors=1),
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
+    # Two ranges of four tiles: the second one's third tile, the first to be copied while others are
+    # multiplied, has another place than in the first.
+    yield from _case(
+        "tiles",
+        "multiprocessors2",
+        ("block-order",),
+        lambda: replace(_last_rows(1800, 34), multiprocessors=2),
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
     # Chunks of prefill whose last rows alone come to another tile of 64 keys, or 128.
     for tokens, count in ((263, 128), (520, 64)):
         yield from _case(
