@@ -20,6 +20,7 @@ from qsa_bench.oracles.qsa_numerics import ScoreOracle, pool_oracle, query_heads
 from qsa_bench.program import OK, TRAP
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages import load_stage, qsa_score
+from qsa_bench.stages._qsa_score_case import launch_case
 from qsa_bench.stages._qsa_score_judge import judge_scores
 from qsa_bench.stages._qsa_score_launch import (
     AUTOMATIC,
@@ -29,6 +30,7 @@ from qsa_bench.stages._qsa_score_launch import (
     oracle_of,
     program,
 )
+from qsa_bench.stages._qsa_score_shapes import mixed_rows
 from qsa_bench.stages.base import Case
 from tests.stages.judged import (
     as_f32,
@@ -300,14 +302,34 @@ def test_spare_columns_make_the_row_stride_differ_from_the_grid() -> None:
         assert values["score_cols"] == 52 // 4 + extra
 
 
+def test_some_row_off_16_bytes_lies_on_a_multiple_of_15_wherever_the_scores_begin() -> None:
+    built = case_of(STAGE, "spare-cols/tile-2").build()
+    row = np.flatnonzero(built.array("visible_len") >= 16)
+    for base in range(0, 15 * 16, 16):
+        address = base + 4 * built.buffer("scores").shape[1] * row
+        assert ((address % 15 == 0) & (address % 16 != 0)).any()
+    # The other one leaves rows on 8 bytes.
+    assert 4 * case_of(STAGE, "spare-cols/tile-1").build().buffer("scores").shape[1] % 16 == 8
+
+
+@pytest.mark.parametrize("rows", [3, 34])
+def test_the_halves_of_a_rows_tables_differ_in_a_case_of_every_body(rows: int) -> None:
+    built = case_of(STAGE, f"tables/halves-apart-rows{rows}").build()
+    assert built.array("rows").size == rows
+    for name in ("cos", "sin"):
+        table = built.array(name)
+        assert (table[:, :32] != table[:, 32:]).any(axis=1).all()
+
+
 def test_the_rows_of_a_launch_come_in_every_number_that_is_served_differently() -> None:
     counts = {}
     for case in STAGE.cases(golden()):
         if case.family == "rows" and "cuda" in case.targets and "host" in case.targets:
             built = case.build()
             counts[built.array("rows").size] = built.array("visible_len")
-    assert {1, 2, 8, 9, 30, 33, 131} == set(counts)
-    assert 131 % 128 != 0
+    assert {1, 2, 8, 9, 30, 33, 129, 131} == set(counts)
+    # One row more than a tile of 128, and it sees something.
+    assert counts[129][128] >= qsa.RATIO
     # Inside every group of eight rows of the tiles: other lengths, and rows that see nothing.
     for first in range(0, 128, 8):
         lengths = counts[131][first : first + 8]
@@ -324,6 +346,14 @@ def test_the_keys_are_shared_out_over_ctas_and_walked_by_one() -> None:
             assert built.array("visible_len").max() > 1.9 * built.array("visible_len").min() or (
                 built.array("visible_len").size == 1
             )
+    # Of more rows than eight one CTA of 256 keys walks them all; two ranges of four tiles, not of three.
+    walk, ranges = (
+        case_of(STAGE, name).build() for name in ("walk/rows9", "tiles/multiprocessors2")
+    )
+    assert (walk.device, walk.array("rows").size) == ({"multiprocessors": 1}, 9)
+    assert walk.array("visible_len").max() // 4 > 256
+    assert (ranges.device, ranges.array("rows").size) == ({"multiprocessors": 2}, 34)
+    assert 7 * 64 < ranges.array("visible_len").max() // 4 <= 8 * 64
     # More stages than a tile has, seen by the access checker too.
     assert case_of(STAGE, "tiles/multiprocessors1").checked
     assert case_of(STAGE, "split/multiprocessors132").checked
@@ -348,7 +378,7 @@ def test_the_kernel_that_writes_nothing_is_silent_by_every_entry(
 ) -> None:
     control = baseline.writes_nothing(baseline.read_mutants(STAGE), STAGE)
     tree = mutants.apply(control, resources.tree_root(), tmp_path)
-    launches = {rows: qsa_score._mixed_rows(140, rows) for rows in (1, 2, 8, 9, 33)}
+    launches = {rows: mixed_rows(140, rows) for rows in (1, 2, 8, 9, 33)}
     cases = [
         Case("qsa_score", "silent", str(rows), (), functools.partial(program, launch, OK, (entry,)),
              lambda _program, outputs: [bitwise("score", "scores", *same(outputs))])
@@ -368,7 +398,7 @@ def same(outputs: Mapping[str, Array]) -> tuple[Array, Array]:
 def test_the_kernel_passes_fifty_fresh_seeds() -> None:
     cases = [
         next(
-            qsa_score._case(
+            launch_case(
                 "fresh",
                 str(seed),
                 (),
