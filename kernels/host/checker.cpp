@@ -436,8 +436,19 @@ void receive(Fiber& lane, const void* word) {
   access(address, 4, Access::kRead, Origin{nullptr, &lane.site});
   current = computing;
 }
-void copy_source(CallSite site, const void* global) { access_wide(site, global, Access::kRead, false); }
-void copy_destination(CallSite site, void* shared) { access_wide(site, shared, Access::kWrite, true); }
+uint32_t copy_source(CallSite site, const void* global) {
+  access_wide(site, global, Access::kRead, false);
+  return threads[current->stack].acquired;
+}
+
+// It may have arrived at any time since its issue: a barrier after that orders nothing before it.
+void copy_destination(CallSite site, void* shared, uint32_t since) {
+  uint32_t& acquired = threads[current->stack].acquired;
+  const uint32_t now = acquired;
+  acquired = since;
+  access_wide(site, shared, Access::kWrite, true);
+  acquired = now;
+}
 
 }  // namespace checker
 }  // namespace qsa::host

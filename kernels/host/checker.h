@@ -31,8 +31,9 @@ void wait_cluster(Fiber& fiber);
 void load_row(CallSite site, const void* row);
 // A lane's four bytes of a row that load_row has passed.
 void receive(Fiber& lane, const void* word);
-void copy_source(CallSite site, const void* global);
-void copy_destination(CallSite site, void* shared);
+// The issue of an asynchronous copy; what it returns is for its arrival.
+uint32_t copy_source(CallSite site, const void* global);
+void copy_destination(CallSite site, void* shared, uint32_t since);
 
 #else
 
@@ -49,8 +50,8 @@ inline void arrive_cluster(Fiber&) {}
 inline void wait_cluster(Fiber&) {}
 inline void load_row(CallSite, const void*) {}
 inline void receive(Fiber&, const void*) {}
-inline void copy_source(CallSite, const void*) {}
-inline void copy_destination(CallSite, void*) {}
+inline uint32_t copy_source(CallSite, const void*) { return 0; }
+inline void copy_destination(CallSite, void*, uint32_t) {}
 
 #endif
 

@@ -124,9 +124,9 @@ void compute_load_matrix(Warp& warp) {
 
 // --- asynchronous copies: nothing arrives before the wait, so a missing wait shows ---
 void async_copy(CallSite site, void* shared, const void* global) {
-  checker::copy_source(site, global);
+  const uint32_t since = checker::copy_source(site, global);
   ThreadState& state = state_of(*current);
-  state.copies.push_back(AsyncCopy{shared, global, state.copy_group, site});
+  state.copies.push_back(AsyncCopy{shared, global, state.copy_group, since, site});
 }
 
 void async_copy_commit() { ++state_of(*current).copy_group; }
@@ -136,7 +136,7 @@ void async_copy_wait(uint32_t groups_left) {
   size_t done = 0;
   for (; done < state.copies.size() && state.copies[done].group + groups_left < state.copy_group; ++done) {
     const AsyncCopy& copy = state.copies[done];
-    checker::copy_destination(copy.site, copy.shared);
+    checker::copy_destination(copy.site, copy.shared, copy.since);
     memcpy(copy.shared, copy.global, 16);
   }
   state.copies.erase(state.copies.begin(), state.copies.begin() + static_cast<int64_t>(done));

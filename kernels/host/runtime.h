@@ -32,6 +32,7 @@ struct AsyncCopy {
   void* shared;
   const void* global;
   uint32_t group;
+  uint32_t since;  // the checker's: what was ordered before the issue
   CallSite site;
 };
 

@@ -170,6 +170,13 @@ def test_a_copy_is_ordered_by_the_barrier_after_its_wait_only(library: Library) 
     assert result.kinds() == ["race"]
 
 
+def test_a_copy_may_arrive_at_any_time_between_its_issue_and_its_wait(library: Library) -> None:
+    clean(library, "copy_under_way", buffers(), 1)
+    result = library.run("copy_under_way", buffers(), [2])
+    assert at("race", "copy-under-way") in seen(result)
+    assert result.kinds() == ["race"]
+
+
 def test_the_target_of_a_copy_is_unwritten_until_the_wait(library: Library) -> None:
     assert clean(library, "fresh_copy", buffers()).arrays["out"][0] == VALUES[0]
     result = library.run("fresh_copy", buffers(), [1])

@@ -134,6 +134,23 @@ __global__ void copy_kernel(const int32_t* in, int32_t* out, int64_t value) {
 }
 ENTRY(copy, copy_kernel, 1, 32, 1)
 
+// A thread's copy is under way over a barrier while its neighbour uses the place; value: 1 before the issue,
+// 2 while the copy is under way.
+__global__ void copy_under_way_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, cells, 128);
+  int32_t* const own = cells + 4 * threadIdx.x;
+  int32_t* const other = cells + 4 * (threadIdx.x ^ 1);
+  if (value == 1) other[0] = -1;
+  __syncthreads();
+  qsa::async_copy16(own, in + 4 * threadIdx.x);  // @copy-under-way
+  qsa::async_copy_commit();
+  if (value == 2) other[0] = -1;
+  __syncthreads();
+  qsa::async_copy_wait<0>();
+  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = own[i];
+}
+ENTRY(copy_under_way, copy_under_way_kernel, 1, 32, 1)
+
 __global__ void fresh_copy_kernel(const int32_t* in, int32_t* out, int64_t value) {
   QSA_SHARED(int32_t, cells, 4);
   qsa::async_copy16(cells, in + (value >= 4 ? value : 0));  // @fresh-copy
