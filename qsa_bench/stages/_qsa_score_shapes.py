@@ -50,13 +50,13 @@ def shapes() -> Iterator[Case]:
         schedules=ONE_SCHEDULE,
         reserve=True,
     )
-    # Two ranges of four tiles: the second one's third tile, the first to be copied while others are
-    # multiplied, has another place than in the first.
+    # Two ranges, of four tiles and of three. The second one's third tile, the first to be copied while
+    # others are multiplied, has another place than in the first.
     yield from launch_case(
         "tiles",
         "multiprocessors2",
         ("block-order",),
-        lambda: replace(_last_rows(1800, 34), multiprocessors=2),
+        lambda: replace(_last_rows(1700, 34), multiprocessors=2),
         schedules=ONE_SCHEDULE,
         reserve=True,
     )
