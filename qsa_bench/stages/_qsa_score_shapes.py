@@ -41,6 +41,15 @@ def shapes() -> Iterator[Case]:
                 ),
                 schedules=ONE_SCHEDULE if family == "walk" else FEW_SCHEDULES,
             )
+    # The second of two CTAs has one key, the 129th.
+    yield from launch_case(
+        "split",
+        "one-key-more",
+        ("block-order",),
+        lambda: replace(_last_rows(518, 2), multiprocessors=132),
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
     # One CTA that walks the keys: of one or two rows there are four.
     yield from launch_case(
         "walk",

@@ -346,6 +346,8 @@ def test_the_keys_are_shared_out_over_ctas_and_walked_by_one() -> None:
             assert built.array("visible_len").max() > 1.9 * built.array("visible_len").min() or (
                 built.array("visible_len").size == 1
             )
+    # Of one or two rows a CTA takes 128 keys.
+    assert case_of(STAGE, "split/one-key-more").build().array("visible_len").max() // 4 == 129
     # Of more rows than eight one CTA of 256 keys walks them all; two ranges have seven tiles of 64.
     walk, ranges = (
         case_of(STAGE, name).build() for name in ("walk/rows9", "tiles/multiprocessors2")
