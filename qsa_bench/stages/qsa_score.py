@@ -155,6 +155,13 @@ def _families() -> Iterator[Case]:
                 qsa.random_inputs(52, "spare"), (51, 10, 33), extra_cols=extra
             ),
         )
+    # Alone, and of no key: there is none before the first to load in its place.
+    yield from launch_case(
+        "visible",
+        "none-of-one-row",
+        ("zero-visible", "memory"),
+        lambda: launch_of(qsa.random_inputs(24, "visible"), (20,), (0,)),
+    )
     # Padding rows: their positions are of no sequence and must not be looked at.
     yield from launch_case(
         "visible",
