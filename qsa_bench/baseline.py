@@ -116,12 +116,21 @@ def read_control(stage: Stage) -> Mutant:
 
 
 def build_or_raise(
-    builder: Builder, stage: Stage, target: str, *, short: bool = False
+    builder: Builder,
+    stage: Stage,
+    target: str,
+    *,
+    short: bool = False,
+    modes: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> StageBuilds:
-    """Build the production kernels of a stage; BuildError with the compiler's first lines."""
-    builds = build_stage(
-        builder, stage.kernels, target, resources.tree_root(), modes_of(target), short=short
-    )
+    """Build the production kernels of a stage; BuildError with the compiler's first lines.
+
+    In every mode of the target unless some are named; `flags` as of build_stage().
+    """
+    root = resources.tree_root()
+    modes = modes or modes_of(target)
+    builds = build_stage(builder, stage.kernels, target, root, modes, short=short, flags=flags)
     failure = builds.failure
     if failure is not None:
         raise BuildError(

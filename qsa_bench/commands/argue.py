@@ -19,6 +19,7 @@ from qsa_bench.parity import PLAIN, StageBuilds, build_stage
 from qsa_bench.requests import Progress
 from qsa_bench.stages import select_stages
 from qsa_bench.stages.base import Stage
+from qsa_bench.targets import host
 
 
 def run(request: ArgueRequest, progress: Progress) -> Argued:
@@ -46,12 +47,14 @@ def _argue(
     differing: list[str],
 ) -> None:
     builder = Builder(resources.cache_root())
-    production = baseline.build_or_raise(builder, stage, "host")
+    production = baseline.build_or_raise(builder, stage, "host", modes=(PLAIN,), flags=host.BARE)
     built: dict[str, StageBuilds] = {}
     for mutant in chosen:
         with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
             tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
-            made = build_stage(builder, stage.kernels, "host", tree.root, (PLAIN,), mutant.id)
+            made = build_stage(
+                builder, stage.kernels, "host", tree.root, (PLAIN,), mutant.id, flags=host.BARE
+            )
         if made.failure is None:
             built[mutant.id] = made
         else:

@@ -15,6 +15,9 @@ from pathlib import Path
 
 COMPILER = "g++"
 STRICT_FLAGS = ("-Werror",)
+#: For runs that compare bytes and nothing else: no access is seen, no endless loop but by the clock.
+BARE = ("-O1", "-fno-sanitize=all", "-fno-sanitize-coverage=trace-pc")
+
 #: Other ways to compile a right kernel; the build that is gated has -Og.
 OPTIMISATIONS: Mapping[str, tuple[str, ...]] = {"-O1": ("-O1",), "-O2": ("-O2",), "-O3": ("-O3",)}
 #: The processor's own flags stand below; there is no list of architectures to choose from.
