@@ -37,6 +37,7 @@ from qsa_bench.stages._qsa_select_cases import (
     oracle_judge,
     program,
 )
+from qsa_bench.stages._qsa_select_edges import edges_of_select
 from qsa_bench.stages._qsa_select_faults import refusals_of_select, traps_of_select
 from qsa_bench.stages._qsa_select_generated import generated
 from qsa_bench.stages._qsa_select_interface import INTERFACE
@@ -216,6 +217,7 @@ def cases(golden: Golden | None) -> Sequence[Case]:
         *(_golden_cases(golden) if golden is not None else ()),
         *families_of_select(),
         *paths_of_select(),
+        *edges_of_select(),
         *traps_of_select(),
         *refusals_of_select(),
     ]

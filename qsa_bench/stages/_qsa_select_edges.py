@@ -1,0 +1,187 @@
+"""Cases of select at the edges of its search: bins, lists, windows of ties, capacities near the last int.
+
+Each came from an automatic mutant that no other case told from the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qsa_bench import families
+from qsa_bench.oracles.select import RATIO
+from qsa_bench.program import Call, Program
+from qsa_bench.stages._qsa_select_cases import (
+    BUDGET,
+    STAGE_NAME,
+    Launch,
+    oracle_judge,
+    program,
+    ragged_rows,
+)
+from qsa_bench.stages.base import ONE_SCHEDULE, Case
+
+Array = npt.NDArray[Any]
+
+_LOWEST = np.finfo(np.float32).min
+# The coarse bins of the search, 128 an octave: the bits of the first one's least score, those a bin.
+_FIRST_BITS, _BIN_BITS = (127 - 8) << 23, 1 << 16
+
+
+def edges_of_select() -> Iterator[Case]:
+    """Yield the families of the edges."""
+    exact = ("score-order", "any-distribution")
+    ties = (*exact, "ties-ascending")
+    yield _rows("list-lengths", exact, _list_lengths, budget=64, stride=172, checked=True)
+    yield _rows("bin-edges", exact, _bin_edges, budget=256, stride=240)
+    yield _rows("sides-of-zero", (*ties, "zeros-equal"), _sides_of_zero, budget=256, stride=264)
+    # An odd stride shifts every vector of scores: what lies beside a row is lowest, too.
+    yield _rows("lowest-scores", ties, _lowest_scores, budget=252, stride=1033)
+    for label, positions, tokens, score_cols in (
+        ("whole-tiles-unaligned", (4 * 1100, 4 * 1101 + 2, 4 * 1099), 4412, 1105),
+        ("mask-aligned-scores-not", (6830, 6829), 6832, 1709),
+    ):
+        yield ragged_rows(
+            label,
+            positions,
+            ("score-stride", "every-byte-written"),
+            tokens=tokens,
+            score_cols=score_cols,
+            budget=1024,
+            generator="quantised",
+            family="edge",
+            schedules=ONE_SCHEDULE,
+            reserve=True,
+        )
+    yield ragged_rows(
+        "short-rows-all-padding",
+        (79, 7),
+        ("live-rows", "memory"),
+        tokens=80,
+        score_cols=20,
+        budget=BUDGET,
+        live_rows=0,
+        family="edge",
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
+    yield _vast_capacity("vast-capacity", 1700, None)
+    yield _vast_capacity("vast-capacity-sm80", 1100, 80)
+
+
+def _rows(
+    label: str,
+    clauses: Sequence[str],
+    rows: Callable[[np.random.Generator], Sequence[Array]],
+    *,
+    budget: int,
+    stride: int,
+    checked: bool = False,
+) -> Case:
+    """Return a case of given rows of scores, a tail of 0 to 3 tokens behind each."""
+
+    def make() -> Launch:
+        prefixes = rows(families.seeded(STAGE_NAME, "edge", label))
+        positions = [RATIO * len(row) + at % RATIO - 1 for at, row in enumerate(prefixes)]
+        return Launch(prefixes, positions, RATIO * stride, stride, budget)
+
+    return Case(
+        STAGE_NAME,
+        "edge",
+        label,
+        tuple(clauses),
+        lambda: program(make()),
+        oracle_judge(make),
+        checked=checked,
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
+
+
+def _list_lengths(random: np.random.Generator) -> list[Array]:
+    """As many scores in the bin of the cut as whole warps rank, one more, and as many as are ranked at all."""
+    rows = []
+    for length in (33, 65, 97, 126, 128, 129):
+        # Whole vectors, so that nothing else is in the bin; low, so that any junk stands before
+        # them; ascending, so that the last one listed stands before the others.
+        above = random.uniform(2, 4, 5 + -(length + 5) % RATIO)
+        crowd = (np.arange(length) * 2.0**-17 - 1.5) * 2.0**100
+        rows.append(np.concatenate([above, crowd]).astype(np.float32))
+    return rows
+
+
+def _bin_edges(random: np.random.Generator) -> list[Array]:
+    """The least and the greatest score of bins on both sides of the cut."""
+    return [_around_bin(random, 1000), _lowest_bin(random)]
+
+
+def _bin(number: int) -> tuple[np.float32, np.float32]:
+    """Return the least and the greatest score of a coarse bin."""
+    least = _FIRST_BITS + number * _BIN_BITS
+    ends = np.array([least, least + _BIN_BITS - 1], dtype=np.uint32).view(np.float32)
+    return ends[0], ends[1]
+
+
+def _around_bin(random: np.random.Generator, number: int) -> Array:
+    least, greatest = _bin(number)
+    above, below = _bin(number + 1)[0], _bin(number - 1)[1]
+    values = [above] * 50 + [greatest] * 10 + [least] * 10 + [below] * 100
+    return random.permutation(np.array(values, dtype=np.float32))
+
+
+def _lowest_bin(random: np.random.Generator) -> Array:
+    """The cut in the zeros of the lowest bin, whose greatest score ten positives have."""
+    few = random.uniform(1e-5, 1e-3, 44)
+    values = [*few, *[_bin(0)[1]] * 10, *[0.0] * 40, *-random.uniform(1e-3, 1, 120)]
+    return random.permutation(np.array(values, dtype=np.float32))
+
+
+def _sides_of_zero(random: np.random.Generator) -> list[Array]:
+    """The cut right after the positives, right after the zeros, and in negative ties below zeros."""
+    tiny, negatives = random.uniform(1e-6, 1e-3, 64), -np.exp(random.uniform(-60, 60, 150))
+    after_positives = [*tiny, *[0.0] * 40, *negatives]
+    after_zeros = [*tiny[:24], *[0.0, -0.0] * 20, *negatives]
+    below_zeros = [*tiny[:10], *[0.0] * 30, *[-0.5] * 200]
+    rows = (after_positives, after_zeros, below_zeros)
+    return [random.permutation(np.array(row, dtype=np.float32)) for row in rows]
+
+
+def _lowest_scores(random: np.random.Generator) -> list[Array]:
+    """The cut in ties at the lowest finite score, alone there or beside the next one."""
+    rows = []
+    for blocks in (1030, 1031, 302, 301, 300):
+        row = np.full(blocks, _LOWEST, dtype=np.float32)
+        places = random.permutation(blocks)[:15]
+        row[places] = random.standard_normal(15)
+        rows.append(row)
+    beside = np.where(np.arange(250) % 5 == 0, np.nextafter(_LOWEST, np.float32(0)), _LOWEST)
+    return [*rows, beside.astype(np.float32), np.append(beside, _LOWEST).astype(np.float32)]
+
+
+def _vast_capacity(label: str, blocks: int, compute_capability: int | None) -> Case:
+    """A list of a row that is short for its capacity, 2**30 tokens: four times as many are no int."""
+    tokens = 1 << 30
+    scores = families.relu4(families.seeded(STAGE_NAME, "edge", label), blocks)
+    position = RATIO * blocks + 1
+    near = Launch([scores], [position], position + 1, blocks, compute_capability=compute_capability)
+
+    def build() -> Program:
+        made = program(near, entry="qsa_select_ids")
+        # The stride of the only row: the buffer ends with its blocks.
+        wide = {"tokens": tokens, "score_cols": tokens // RATIO}
+        calls = tuple(Call(call.kernel, call.entry, {**call.values, **wide}) for call in made.calls)
+        return Program(made.buffers, calls, made.device)
+
+    return Case(
+        STAGE_NAME,
+        "edge",
+        label,
+        ("capacity-and-length",),
+        build,
+        oracle_judge(lambda: near),
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
