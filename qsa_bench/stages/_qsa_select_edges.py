@@ -43,6 +43,11 @@ def edges_of_select() -> Iterator[Case]:
     for label, positions, tokens, score_cols in (
         ("whole-tiles-unaligned", (4 * 1100, 4 * 1101 + 2, 4 * 1099), 4412, 1105),
         ("mask-aligned-scores-not", (6830, 6829), 6832, 1709),
+        ("scores-aligned-mask-not", (6829, 6828), 6831, 1712),
+        # The parts of four CTAs end with the last block, and three tokens follow.
+        ("parts-without-room", (6850,), 6851, 1712),
+        # One tile's vectors to the last one, in a part that has room for more.
+        ("whole-tile-in-a-part", (4095,), 16800, 4200),
     ):
         yield ragged_rows(
             label,
@@ -142,7 +147,8 @@ def _lowest_bin(random: np.random.Generator) -> Array:
 def _sides_of_zero(random: np.random.Generator) -> list[Array]:
     """The cut right after the positives, right after the zeros, and in negative ties below zeros."""
     tiny, negatives = random.uniform(1e-6, 1e-3, 64), -np.exp(random.uniform(-60, 60, 150))
-    after_positives = [*tiny, *[0.0] * 40, *negatives]
+    # The least float there is closes the positives.
+    after_positives = [*tiny[1:], 2.0**-149, *[0.0] * 40, *negatives]
     after_zeros = [*tiny[:24], *[0.0, -0.0] * 20, *negatives]
     below_zeros = [*tiny[:10], *[0.0] * 30, *[-0.5] * 200]
     rows = (after_positives, after_zeros, below_zeros)

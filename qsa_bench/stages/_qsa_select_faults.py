@@ -19,7 +19,9 @@ NULL_POINTER, BAD_EXTENT, BAD_BUDGET, BAD_STRIDE = 1, 2, 3, 4
 Refusal = tuple[str, Mapping[str, Value], int]
 
 
-def _trap(label: str, clause: str, make: Callable[[], Launch], entry: str) -> Case:
+def _trap(
+    label: str, clause: str, make: Callable[[], Launch], entry: str, *, reserve: bool = False
+) -> Case:
     return Case(
         STAGE_NAME,
         "trap",
@@ -30,6 +32,7 @@ def _trap(label: str, clause: str, make: Callable[[], Launch], entry: str) -> Ca
         checked=clause == "row-range-traps",
         schedules=FEW_SCHEDULES if clause == "row-range-traps" else ONE_SCHEDULE,
         writes=False,
+        reserve=reserve,
     )
 
 
@@ -55,6 +58,16 @@ def traps_of_select() -> Iterator[Case]:
 
                     label = f"{name}-{row_name}-block{place}"
                     yield _trap(label, "non-finite-traps", make, entry)
+        # The last block of the longest row that is not searched, in the kernel for such rows and in
+        # the one that searches others.
+        for tokens in (2048, 4096):
+
+            def last(tokens: int = tokens) -> Launch:
+                scores = families.relu4(families.seeded(STAGE_NAME, "trap", "last"), 512)
+                scores[-1] = np.nan
+                return Launch([scores], [2047], tokens, tokens // RATIO, 2048)
+
+            yield _trap(f"nan-last-of-{tokens}", "non-finite-traps", last, entry, reserve=True)
         for row in (-1, 64, -(2**31), 2**31 - 1):
 
             def outside(row: int = row) -> Launch:

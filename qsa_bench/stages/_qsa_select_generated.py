@@ -13,13 +13,13 @@ from qsa_bench.stages.base import ONE_SCHEDULE, Case
 
 _ROWS = 250
 # Of eight launches one has so few and so long rows that a cluster takes each, one rows that a CTA
-# reads in several tiles.
-_CLUSTERED, _TILED, _CROWDED, _TURNS = 0, 1, 2, 8
+# reads in several tiles; of sixteen one has rows whose bins can hold more than are ranked. Rows of
+# few blocks take half of its time, and a budget's edge, ties and tails show in them as well.
+_CLUSTERED, _TILED, _TURNS = 0, 1, 8
+_CROWDED, _CROWDED_TURNS = 2, 16
 _LEAST_LONG, _MOST_LONG = 1601, 3300
-# Blocks of a row and budgets: where a bin can hold more than are ranked, and elsewhere. Rows of
-# few blocks take half the time, and a budget's edge, ties and tails show in them as well.
 _MOST_CROWDED, _CROWDED_BUDGETS = 160, (4, 8, 16, 64, 252, 512)
-_MOST_SHORT, _BUDGETS = 64, (4, 8, 16, 64, 252)
+_MOST_SHORT, _BUDGETS = 40, (4, 8, 16, 64, 128)
 
 
 def generated(seed: int) -> tuple[Case, int]:
@@ -28,8 +28,9 @@ def generated(seed: int) -> tuple[Case, int]:
     turn = seed % _TURNS
     short = turn not in (_CLUSTERED, _TILED)
     count = _ROWS if short else 2 if turn == _CLUSTERED else 4
-    most = _MOST_CROWDED if turn == _CROWDED else _MOST_SHORT if short else _MOST_LONG
-    budgets = _BUDGETS if short and turn != _CROWDED else _CROWDED_BUDGETS
+    crowded = seed % _CROWDED_TURNS == _CROWDED
+    most = _MOST_CROWDED if crowded else _MOST_SHORT if short else _MOST_LONG
+    budgets = _BUDGETS if short and not crowded else _CROWDED_BUDGETS
     blocks = random.integers(0 if short else _LEAST_LONG, most + 1, count)
     rows = blocks * RATIO + random.integers(0, RATIO, count) - 1
     # A row without a block and a tail has no position.
