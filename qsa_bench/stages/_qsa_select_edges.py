@@ -43,7 +43,7 @@ def edges_of_select() -> Iterator[Case]:
     for label, positions, tokens, score_cols in (
         ("whole-tiles-unaligned", (4 * 1100, 4 * 1101 + 2, 4 * 1099), 4412, 1105),
         ("mask-aligned-scores-not", (6830, 6829), 6832, 1709),
-        ("scores-aligned-mask-not", (6829, 6828), 6831, 1712),
+        ("scores-aligned-mask-not", (6829, 6400), 6831, 1712),
         # The parts of four CTAs end with the last block, and three tokens follow.
         ("parts-without-room", (6850,), 6851, 1712),
         # One tile's vectors to the last one, in a part that has room for more.
