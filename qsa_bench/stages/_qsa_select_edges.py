@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from qsa_bench import families
+from qsa_bench.model import Role
 from qsa_bench.oracles.select import RATIO
-from qsa_bench.program import Call, Program
+from qsa_bench.program import At, Buffer, Call, Program
 from qsa_bench.stages._qsa_select_cases import (
     BUDGET,
     STAGE_NAME,
@@ -21,8 +22,9 @@ from qsa_bench.stages._qsa_select_cases import (
     oracle_judge,
     program,
     ragged_rows,
+    single_row,
 )
-from qsa_bench.stages.base import ONE_SCHEDULE, Case
+from qsa_bench.stages.base import FEW_SCHEDULES, ONE_SCHEDULE, Case
 
 Array = npt.NDArray[Any]
 
@@ -37,7 +39,11 @@ def edges_of_select() -> Iterator[Case]:
     ties = (*exact, "ties-ascending")
     yield _rows("list-lengths", exact, _list_lengths, budget=64, stride=172, checked=True)
     yield _rows("bin-edges", exact, _bin_edges, budget=256, stride=240)
-    yield _rows("sides-of-zero", (*ties, "zeros-equal"), _sides_of_zero, budget=256, stride=264)
+    yield _rows("sides-of-zero", (*ties, "zeros-equal"), _sides_of_zero, budget=256, stride=265)
+    yield _rows("between-bins", exact, _between_bins, budget=64, stride=220)
+    yield _rows(
+        "between-bins-of-a-cluster", exact, _between_bins_of_a_cluster, budget=64, stride=1704
+    )
     # An odd stride shifts every vector of scores: what lies beside a row is lowest, too.
     yield _rows("lowest-scores", ties, _lowest_scores, budget=252, stride=1033)
     for label, positions, tokens, score_cols in (
@@ -61,6 +67,39 @@ def edges_of_select() -> Iterator[Case]:
             schedules=ONE_SCHEDULE,
             reserve=True,
         )
+    # The last scores of a row that begins on a vector: behind most of a tile's. And fewer vectors
+    # than threads in a part with room for more.
+    for generator, blocks, budget, capacity in (
+        ("ramp-up", 1023, BUDGET, None),
+        ("quantised", 200, 64, 6827),
+    ):
+        yield single_row(
+            "edge",
+            generator,
+            blocks,
+            exact,
+            budget=budget,
+            capacity=capacity,
+            schedules=ONE_SCHEDULE,
+            reserve=True,
+        )
+    # The checker sees a vector that lies on no vector's boundary.
+    for label, positions, tokens, score_cols in (
+        ("two-rows-unaligned", (70, 75), 76, 19),
+        ("three-tiny-rows-unaligned", (11, 12, 8), 13, 3),
+    ):
+        yield ragged_rows(
+            label,
+            positions,
+            ("score-stride", "memory"),
+            tokens=tokens,
+            score_cols=score_cols,
+            budget=4,
+            family="edge",
+            schedules=FEW_SCHEDULES,
+            reserve=True,
+        )
+    yield _scores_behind_a_boundary()
     yield ragged_rows(
         "short-rows-all-padding",
         (79, 7),
@@ -151,8 +190,21 @@ def _sides_of_zero(random: np.random.Generator) -> list[Array]:
     after_positives = [*tiny[1:], 2.0**-149, *[0.0] * 40, *negatives]
     after_zeros = [*tiny[:24], *[0.0, -0.0] * 20, *negatives]
     below_zeros = [*tiny[:10], *[0.0] * 30, *[-0.5] * 200]
-    rows = (after_positives, after_zeros, below_zeros)
+    within_zeros = [*tiny[:30], *[0.0, -0.0] * 70, *negatives[:60]]
+    rows = (after_positives, after_zeros, below_zeros, within_zeros)
     return [random.permutation(np.array(row, dtype=np.float32)) for row in rows]
+
+
+def _between_bins(random: np.random.Generator) -> list[Array]:
+    """The cut right behind one bin, and more than are ranked in the next one that is not empty."""
+    above, crowd = random.uniform(1.7, 1.74, 16), 1.6 + random.permutation(200) * 2.0**-20
+    return [random.permutation(np.append(above, crowd)).astype(np.float32)]
+
+
+def _between_bins_of_a_cluster(random: np.random.Generator) -> list[Array]:
+    lower = random.uniform(0.5, 1.4, 1704 - 216)
+    row = np.append(_between_bins(random)[0], lower)
+    return [random.permutation(row).astype(np.float32)]
 
 
 def _lowest_scores(random: np.random.Generator) -> list[Array]:
@@ -165,6 +217,37 @@ def _lowest_scores(random: np.random.Generator) -> list[Array]:
         rows.append(row)
     beside = np.where(np.arange(250) % 5 == 0, np.nextafter(_LOWEST, np.float32(0)), _LOWEST)
     return [*rows, beside.astype(np.float32), np.append(beside, _LOWEST).astype(np.float32)]
+
+
+def _scores_behind_a_boundary() -> Case:
+    """A single row whose scores begin four bytes behind a boundary of 16."""
+
+    def make() -> Launch:
+        random = families.seeded(STAGE_NAME, "edge", "behind")
+        return Launch([families.quantised(random, 75)], [302], 304, 76, 64)
+
+    def build() -> Program:
+        made = program(make())
+        scores = np.append(np.float32(np.nan), made.array("scores"))
+        holes = ((0, 1), (76, 77))
+        moved = Buffer("scores", "f32", (77,), Role.INPUT, scores, uninitialised=holes)
+        calls = tuple(
+            Call(call.kernel, call.entry, {**call.values, "scores": At("scores", 1)})
+            for call in made.calls
+        )
+        return Program((moved, *made.buffers[1:]), calls)
+
+    return Case(
+        STAGE_NAME,
+        "edge",
+        "scores-behind-a-boundary",
+        ("score-stride", "memory"),
+        build,
+        oracle_judge(make),
+        checked=True,
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
 
 
 def _vast_capacity(label: str, blocks: int, compute_capability: int | None) -> Case:

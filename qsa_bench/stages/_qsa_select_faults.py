@@ -59,13 +59,13 @@ def traps_of_select() -> Iterator[Case]:
                     label = f"{name}-{row_name}-block{place}"
                     yield _trap(label, "non-finite-traps", make, entry)
         # The last block of the longest row that is not searched, in the kernel for such rows and in
-        # the one that searches others.
-        for tokens in (2048, 4096):
+        # the one that searches others; and of a row shorter than a vector, which is searched.
+        for blocks, tokens, budget in ((512, 2048, 2048), (512, 4096, 2048), (3, 12, 4)):
 
-            def last(tokens: int = tokens) -> Launch:
-                scores = families.relu4(families.seeded(STAGE_NAME, "trap", "last"), 512)
+            def last(blocks: int = blocks, tokens: int = tokens, budget: int = budget) -> Launch:
+                scores = families.relu4(families.seeded(STAGE_NAME, "trap", "last"), blocks)
                 scores[-1] = np.nan
-                return Launch([scores], [2047], tokens, tokens // RATIO, 2048)
+                return Launch([scores], [RATIO * blocks - 1], tokens, tokens // RATIO, budget)
 
             yield _trap(f"nan-last-of-{tokens}", "non-finite-traps", last, entry, reserve=True)
         for row in (-1, 64, -(2**31), 2**31 - 1):

@@ -34,7 +34,7 @@ def coarse_bins(scores: Array) -> Array:
 
 
 def test_a_mutant_meets_them_only_where_the_others_leave_it_alive() -> None:
-    assert len(CASES) == 12
+    assert len(CASES) == 19
     assert all(case.reserve for case in CASES.values())
 
 
@@ -63,12 +63,20 @@ def test_scores_stand_on_both_ends_of_the_bins_around_the_cut() -> None:
 
 def test_cuts_lie_right_behind_positives_behind_zeros_and_in_negative_ties() -> None:
     rows, keep = rows_of(CASES["sides-of-zero"])
-    assert [int((row > 0).sum()) for row in rows] == [keep, keep - 40, 10]
-    assert [int((row >= 0).sum()) for row in rows] == [keep + 40, keep, 40]
+    assert [int((row > 0).sum()) for row in rows] == [keep, keep - 40, 10, 30]
+    assert [int((row >= 0).sum()) for row in rows] == [keep + 40, keep, 40, 170]
     assert np.sort(rows[0])[::-1][keep - 1] == np.float32(2.0**-149)
     assert np.sort(rows[2])[::-1][keep - 1 : keep + 1].tolist() == [-0.5, -0.5]
     # More than are ranked lie in the lowest bin.
     assert all((coarse_bins(row) == 0).sum() > 128 for row in rows)
+
+
+@pytest.mark.parametrize("label", ["between-bins", "between-bins-of-a-cluster"])
+def test_one_bin_ends_at_the_cut_and_the_next_one_is_crowded(label: str) -> None:
+    (row,), keep = rows_of(CASES[label])
+    bins = np.sort(coarse_bins(row))[::-1]
+    assert bins[keep - 1] > bins[keep]
+    assert (bins == bins[keep]).sum() == 200
 
 
 def test_the_lowest_score_is_tied_at_the_cut_of_rows_on_every_boundary() -> None:
