@@ -15,7 +15,7 @@ ARGUED = sorted(path.parent.name for path in (ROOT / "mutations").glob(f"*/{ARGU
 
 
 def test_some_stage_has_arguments() -> None:
-    assert {"qsa_pool", "qsa_score"} <= set(ARGUED)
+    assert {"qsa_pool", "qsa_score", "qsa_select"} <= set(ARGUED)
 
 
 @pytest.mark.parametrize("stage", ARGUED)
