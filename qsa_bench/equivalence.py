@@ -164,14 +164,18 @@ class Compilers:
                 command = host.optimised_command(Path(source), made, Path("kernels"))
             else:
                 command = cuda.code_command(Path(source), made, Path("kernels"), _ARCHITECTURE)
-            done = subprocess.run(
-                command,
-                cwd=root,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=_LIMIT_S,
-                check=False,
-            )
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=root,
+                    capture_output=True,
+                    stdin=subprocess.DEVNULL,
+                    timeout=_LIMIT_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                # On a crowded machine: nothing is known of the code, and nothing is called equal.
+                return None
             if done.returncode != 0 or not made.exists():
                 return None
             # nvcc names what lies in an unnamed namespace after the folder it was compiled in.
