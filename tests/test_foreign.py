@@ -80,7 +80,7 @@ def test_a_right_kernel_of_a_third_party_passes_every_case_it_serves(
     assert document["notes"]["library"]["entry"] == entry
     assert document["notes"]["blind_cases"] == {"qsa_select": []}
     families = {verdict["family"] for verdict in document["verdicts"]}
-    assert {"golden", "distribution", "ragged", "long", "far-offset"} <= families
+    assert {"golden", "distribution", "ragged", "long", "far-offset", "edge"} <= families
     # It is not told of live_rows, and refusals and traps are our own entry's.
     assert families & {"padding", "refusal", "trap"} == set()
 

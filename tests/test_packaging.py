@@ -193,7 +193,7 @@ def test_make_installs_again_only_when_what_is_wanted_changed(tmp_path: Path) ->
 def test_make_installs_what_the_lists_leave_out(tmp_path: Path) -> None:
     _fake_python(tmp_path, 'echo "$@" >> calls; case "$*" in *"pip check"*) exit 1;; esac')
     assert _make(tmp_path, ".venv/.installed").returncode == 0
-    assert _editable(tmp_path) == [".", "."]
+    assert _editable(tmp_path) == [".", ".[auto]"]
     last = (tmp_path / "calls").read_text().splitlines()[-1]
     assert "--editable ." in last
     assert "--no-deps" not in last

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from qsa_bench.model import STREAM, Argument, Evidence, Finding, Role, Status
 from qsa_bench.oracles.select import RATIO, kept_blocks, structural_fault
-from qsa_bench.program import OK, Buffer, Program, Value
+from qsa_bench.program import OK, At, Buffer, Program, Value
 from qsa_bench.stages.base import Interface, Judge, Outputs, View
 
 Array = npt.NDArray[Any]
@@ -76,11 +76,13 @@ class _Launch:
     tokens: int
     score_cols: int
     budget: int
+    # Where the scores begin: an element of their buffer.
+    scores: At
 
     def prefix(self, row: int) -> Array:
         """Return a row's scores [blocks]."""
         blocks = (int(self.positions[row]) + 1) // RATIO
-        start = row * self.score_cols
+        start = self.scores.offset + row * self.score_cols
         buffer = self.program.buffer("scores")
         if buffer.data is not None:
             flat: Array = buffer.data.reshape(-1)
@@ -96,7 +98,9 @@ def _launch(program: Program) -> _Launch:
         live = int(program.array("live_rows")[0])
         positions[min(max(live, 0), len(positions)) :] = -1
     tokens, cols, budget = (int(str(values[name])) for name in ("tokens", "score_cols", "budget"))
-    return _Launch(program, positions, tokens, cols, budget)
+    scores = values["scores"]
+    scores = scores if isinstance(scores, At) else At("scores")
+    return _Launch(program, positions, tokens, cols, budget, scores)
 
 
 def view(program: Program, form: str) -> View | None:
@@ -121,6 +125,7 @@ def view(program: Program, form: str) -> View | None:
     )
     values: dict[str, Value] = {
         **{buffer.name: buffer.name for buffer in buffers},
+        "scores": launch.scores,
         "row_count": count,
         "tokens": launch.tokens,
         "score_cols": launch.score_cols,
