@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from qsa_bench.operators import Source
@@ -23,8 +24,13 @@ class Blocks:
 
     def __init__(self, source: Source, mutated: bytes, changes: Sequence[Change]) -> None:
         self._source = source
-        self._mutated = Source(source.path, mutated)
+        self._content = mutated
         self._changes = changes
+
+    @cached_property
+    def _mutated(self) -> Source:
+        """The new text as a tree: most edits are one value's and need none."""
+        return Source(self._source.path, self._content)
 
     def choice(self, change: Change) -> Choice | None:
         """Return the statements around a change; to the end of their block where names are declared."""
@@ -67,7 +73,7 @@ class Blocks:
 
     def _text(self, begin: int, end: int) -> bytes:
         first, last = self._new_span(begin, end)
-        return self._mutated.content[first:last]
+        return self._content[first:last]
 
     def _is_whole(self, block: Node, begin: int, end: int) -> bool:
         """True where statements of a block are statements of the same block in the new text."""

@@ -133,6 +133,10 @@ def _without_lines(library: Path) -> bytes:
         return made.read_bytes()
 
 
+class UndecidedError(Exception):
+    """A compiler gave no answer in time; what it would have said, equal or not, is not known."""
+
+
 class Compilers:
     """Compares a mutant's machine code with the production kernel's, by every compiler here.
 
@@ -174,8 +178,10 @@ class Compilers:
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                # On a crowded machine: nothing is known of the code, and nothing is called equal.
-                return None
+                raise UndecidedError(
+                    f"{compiler} did not end within {_LIMIT_S:g} s on {source}: nothing says whether "
+                    "its code is the production kernel's; run it again on a quieter machine"
+                ) from None
             if done.returncode != 0 or not made.exists():
                 return None
             # nvcc names what lies in an unnamed namespace after the folder it was compiled in.

@@ -19,7 +19,7 @@ from pathlib import Path
 from qsa_bench import baseline, equivalence, mutants, outcomes, patches, resources
 from qsa_bench.builder import Builder, Sources
 from qsa_bench.case_order import CaseOrder
-from qsa_bench.equivalence import Argument, Compilers
+from qsa_bench.equivalence import Argument, Compilers, UndecidedError
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
 from qsa_bench.operators import OPERATORS
 from qsa_bench.parity import (
@@ -109,7 +109,11 @@ class Trials:
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
             tree = mutants.apply(mutant, self._root, Path(scratch)).root
-            trial = self._run(mutant, tree)
+            try:
+                trial = self._run(mutant, tree)
+            except UndecidedError as error:
+                unknown = self._judged(mutant, Outcome.NOT_RUN, str(error))
+                trial = Trial(replace(unknown, as_expected=False))
         seconds = round(time.perf_counter() - begun, 3)
         return replace(trial, result=replace(trial.result, seconds=seconds))
 

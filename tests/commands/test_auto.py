@@ -95,6 +95,24 @@ def test_one_that_does_not_build_is_unviable_and_one_of_the_same_code_equivalent
     assert "unviable" in {m["outcome"] for m in document["mutants"]}
 
 
+def test_a_survivor_that_no_compiler_decides_in_time_is_no_equivalent_and_not_done(
+    tree: Tree,
+) -> None:
+    tree.keep_mutants()
+    most = "count > specimen::kMostElements)"
+    tree.edit(RANK, most, "count > specimen::kMostElements + (count / 130))")
+    tree.edit("qsa_bench/equivalence.py", "_LIMIT_S = 300.0", "_LIMIT_S = 0.001")
+    words = (*AUTO, "--operator", "arithmetic", "--id", "*/specimen_rank/*")
+    code, document = tree.json(*words)
+    assert code == 11
+    undecided = [m for m in document["mutants"] if m["outcome"] == "not-run"]
+    assert undecided
+    assert all("did not end within 0.001 s" in mutant["why"] for mutant in undecided)
+    assert {"equivalent", "gpu-only"}.isdisjoint(m["outcome"] for m in document["mutants"])
+    _, again = tree.json(*words)
+    assert not any(m["reused"] for m in again["mutants"] if m["outcome"] == "not-run")
+
+
 def test_a_survivor_is_exit_4_until_it_is_argued_for_and_again_when_the_code_changes(
     tree: Tree,
 ) -> None:
