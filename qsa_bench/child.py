@@ -113,10 +113,11 @@ class Child:
         while b"\n" not in self._buffer:
             if stopped is not None and stopped.is_set():
                 return Ending.NOT_RUN
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return Ending.TIMED_OUT
+            left = max(deadline - time.monotonic(), 0.0)
+            # An answer that waits in the pipe is one in time: it may be we who come late to it.
             if not self._selector.select(min(left, _POLL_S)):
+                if not left:
+                    return Ending.TIMED_OUT
                 continue
             chunk = os.read(self.process.stdout.fileno(), 1 << 20)
             if not chunk:

@@ -21,9 +21,10 @@ HOST = "host"
 CRASH_PREFIX = "QSA_HOST_CRASH "
 FINDING_PREFIX = "QSA_HOST_FINDING "
 # After so many cases that ran out of time the rest is given up: each costs a whole limit. So it is
-# after so many that lost the device though nothing should trap: each costs a context.
+# after so many that lost the device though nothing should trap: each costs a context, which the
+# driver makes one after another for all gates.
 _MOST_TIMEOUTS = 3
-_MOST_LOSSES = 12
+_MOST_LOSSES = 6
 _START_LIMIT_S = 120.0
 _DEATH_S = 5.0
 
@@ -54,10 +55,11 @@ def schedules(seeds: int) -> tuple[Schedule, ...]:
 class Job:
     """One case for a child: its program's file and the schedules to run it under.
 
-    `fuel` limits the emulated steps of one call, 0 for the runtime's default. `known` are digests
-    of outputs the parent has judged before, so that the child need not write them again; without
-    `written` it writes none, and their digests are all that is wanted of outputs. `traps`
-    says that the case must trap, which takes a real device's context with it.
+    `fuel` limits the emulated steps of one call, 0 for the runtime's default. `limit_s` is for all
+    runs together, with `limits_each` for each by itself. `known` are digests of outputs the parent
+    has judged before, so that the child need not write them again; without `written` it writes none,
+    and their digests are all that is wanted of outputs. `traps` says that the case must trap, which
+    takes a real device's context with it.
     """
 
     case: str
@@ -69,6 +71,7 @@ class Job:
     known: tuple[str, ...] = ()
     traps: bool = False
     written: bool = True
+    limits_each: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ def observe(
     python_path: Sequence[Path] = (),
     stopped: threading.Event | None = None,
     children: Children | None = None,
+    most_losses: int | None = None,
 ) -> Iterator[Observation]:
     """Run `jobs` in children, one after another, and yield an observation for each, in order.
 
@@ -151,13 +155,20 @@ def observe(
     observation, whatever becomes of the child; once `stopped` is set, NOT_RUN. A child is taken
     from `children`, where there are any, and given back. RuntimeError when the worker, not the
     kernel, fails. After a case that took a real device's context a fresh child asks the device
-    whether it still answers; where it does not, the rest is DEVICE_LOST.
+    whether it still answers; where it does not, the rest is DEVICE_LOST. After `most_losses`
+    cases that took it though they should not trap the rest is NOT_RUN.
     """
     workers = children or Children(target)
     try:
         with workers.place():
             yield from _observe(
-                workers, libraries, jobs, out, python_path, stopped or threading.Event()
+                workers,
+                libraries,
+                jobs,
+                out,
+                python_path,
+                stopped or threading.Event(),
+                _MOST_LOSSES if most_losses is None else most_losses,
             )
     finally:
         if children is None:
@@ -171,6 +182,7 @@ def _observe(
     out: Path,
     python_path: Sequence[Path],
     stopped: threading.Event,
+    most_losses: int,
 ) -> Iterator[Observation]:
     child: Child | None = None
     timeouts = losses = 0
@@ -178,7 +190,7 @@ def _observe(
     finished = False
     try:
         for job in jobs:
-            given_up = _given_up(stopped, timeouts, losses)
+            given_up = _given_up(stopped, timeouts, losses, most_losses)
             if given_up:
                 yield Observation(job.case, Ending.NOT_RUN, text=given_up)
                 continue
@@ -220,13 +232,13 @@ def _is_worn(child: Child, job: Job, libraries: Mapping[str, str], target: str) 
     return not child.fresh and bool(child.loaded) and (traps or child.loaded != libraries)
 
 
-def _given_up(stopped: threading.Event, timeouts: int, losses: int) -> str:
+def _given_up(stopped: threading.Event, timeouts: int, losses: int, most_losses: int) -> str:
     """Return why no further case is run, or ""."""
     if stopped.is_set():
         return "stopped"
     if timeouts >= _MOST_TIMEOUTS:
         return f"given up after {timeouts} cases out of time"
-    if losses >= _MOST_LOSSES:
+    if losses >= most_losses:
         return f"given up after {losses} lost contexts"
     return ""
 
@@ -305,6 +317,8 @@ def _await(child: Child, job: Job, stopped: threading.Event) -> Observation:
             raise RuntimeError(f"running {job.case}: the worker failed {answer['failed']}")
         if "run" in answer:
             runs.append(_result(answer["run"]))
+            if job.limits_each:
+                deadline = time.monotonic() + job.limit_s
             continue
         return Observation(job.case, Ending.RAN, tuple(runs), lost=answer["lost"])
 
