@@ -329,7 +329,8 @@ class MutantResult:
 
     `code` is the digest of its machine code, "" where there is none: mutants that share it are one
     and ran once. A race mutant was given away by `orders_killed` of `orders` orders of threads.
-    A race mutant on a device is run many times: `race_hits` of `race_runs` showed it.
+    A race mutant on a device is run many times: `race_hits` of `race_runs` showed it. `race_cases` were
+    in each of these runs; `race_left_out` were not, as they hung or lost the device.
     """
 
     mutant: Mutant
@@ -349,6 +350,8 @@ class MutantResult:
     orders: int | None = None
     race_hits: int | None = None
     race_runs: int | None = None
+    race_cases: int | None = None
+    race_left_out: int | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,10 @@ _LEGEND = (
     f"{NAMED_KILL} killed, and its manifest names this check; {OTHER_KILL} killed too; "
     f"{NAMED_SILENT} named, but saw nothing; {SILENT} saw nothing; blank: not run"
 )
+_LEFT_OUT_OF_RUNS = (
+    "cases: those in every run; the others hung or lost the device, or came after such, "
+    "and are not counted in the share"
+)
 _SCORED = ("killed", "expected_crash", "expected_timeout")
 _LEFT_OUT = ("equivalent", "unviable", "gpu_only", "host_only")
 
@@ -160,6 +164,7 @@ def _races(stage: str, results: Sequence[MutantResult]) -> tuple[Table, ...]:
                 short_id(result.mutant),
                 f"{hits} of {runs}",
                 f"{interval.low:.0%} to {interval.high:.0%}" if interval else "no run ended",
+                _cases_repeated(result),
                 mark=Mark.PLAIN if interval else Mark.BAD,
             )
         )
@@ -167,9 +172,21 @@ def _races(stage: str, results: Sequence[MutantResult]) -> tuple[Table, ...]:
         Column("mutant", whole=True),
         Column("killed in runs", right=True, whole=True),
         Column("share at 95%", right=True, whole=True),
+        Column("cases", right=True, whole=True),
     )
     title = f"races of {stage} on the device; the host's access checker sees each"
-    return (Table("races", title, columns, tuple(rows)),) if rows else ()
+    kept, cells = without_empty(columns, rows)
+    notes = (Cell(_LEFT_OUT_OF_RUNS, Mark.DIM),) if any(r.race_left_out for r in results) else ()
+    return (Table("races", title, kept, cells, notes),) if rows else ()
+
+
+def _cases_repeated(result: MutantResult) -> str:
+    """Return how many cases every run had, of how many; "" where an older run does not say."""
+    if result.race_cases is None:
+        return ""
+    left_out = result.race_left_out or 0
+    whole = result.race_cases + left_out
+    return f"{result.race_cases} of {whole}" if left_out else str(whole)
 
 
 def _controls(stage: str, results: Sequence[MutantResult]) -> Table:

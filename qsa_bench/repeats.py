@@ -7,12 +7,13 @@ not show happens in fewer than 5% of runs (at 95%).
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qsa_bench import judge
 from qsa_bench.child import Ending
+from qsa_bench.model import Status, Verdict
 from qsa_bench.parity import PLAIN, Limits, StageBuilds, Workload
 from qsa_bench.runner import Schedule, observe
 from qsa_bench.stages.base import Case, expects_output
@@ -20,19 +21,36 @@ from qsa_bench.stages.base import Case, expects_output
 RUNS = 59
 # A run is of all of these cases. The largest that are small enough to be run so often.
 _MOST_CASES = 24
-# A case that lost the device goes on in a fresh context with the runs it has left, so often.
-_MOST_RESUMED = 4
-# The limits are those of a case's few runs.
-_LIMIT_FACTOR = 2.0
+# After so many lost contexts a round gives its other cases up: each costs as long as a thousand runs.
+_MOST_LOSSES = 4
+# While no case has had all its runs, those that are left go on in fresh contexts, so often.
+_MOST_RESUMED = 2
+# What takes the context, or a whole limit, of the case that it happens to.
+_DEAR = (Status.CRASHED, Status.TRAPPED, Status.TIMED_OUT)
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Of `runs` runs of all cases, `hits` went wrong in some case."""
+    """Of `runs` runs `hits` went wrong in some case.
+
+    `cases` of the cases there are were in every run; `left_out` were in none, or in some alone.
+    """
 
     hits: int
     runs: int
+    cases: int
+    left_out: int
     first: str = ""
+
+
+@dataclass
+class _Count:
+    """What is known so far: how many runs each case had, and by run what was first seen wrong."""
+
+    had: dict[str, int]
+    wrong: dict[int, str] = field(default_factory=dict)
+    # Cases that hung: each time costs a whole limit, so they are not gone on with.
+    hung: set[str] = field(default_factory=set)
 
 
 def cases_of(workload: Workload) -> list[Case]:
@@ -44,29 +62,41 @@ def cases_of(workload: Workload) -> list[Case]:
     return usable[:_MOST_CASES]
 
 
+def dear_of(verdicts: Sequence[Verdict]) -> set[str]:
+    """Return the ids of cases that hung or lost the device."""
+    return {verdict.case for verdict in verdicts if verdict.status in _DEAR}
+
+
 def repeat(
     workload: Workload,
     builds: StageBuilds,
     limits: Limits,
+    dear: Collection[str] = (),
     runs: int = RUNS,
     python_path: Sequence[Path] = (),
 ) -> Repeats:
     """Run the cases `runs` times and count the runs in which some case was wrong.
 
-    A run counts when a case was wrong in it or all cases were right; one that a lost device cut
-    short counts for neither.
+    `dear` are ids of cases that are known to hang or to lose the device: they are left out while
+    others remain, and so is, from then on, a case that turns out to be one. A run is known when some
+    case was wrong in it, or every case that was not left out was right: all are known, unless no case
+    came to its last run.
     """
-    cases = cases_of(workload)
-    wrong: dict[int, str] = {}
-    right: dict[int, int] = dict.fromkeys(range(runs), 0)
-    waiting = {case.id: 0 for case in cases}
+    every = cases_of(workload)
+    cases = [case for case in every if case.id not in dear] or every
+    count = _Count({case.id: 0 for case in cases})
     for _ in range(1 + _MOST_RESUMED):
-        begun = [case for case in cases if waiting[case.id] < runs]
-        if not begun:
+        going_on = [case for case in cases if case.id not in count.hung]
+        # Those that a round gave up before their turn come first in the next.
+        going_on.sort(key=lambda case: count.had[case.id])
+        _round(workload, builds, limits, going_on, count, runs, python_path)
+        if runs in count.had.values():
             break
-        _round(workload, builds, limits, begun, waiting, runs, wrong, right, python_path)
-    known = [run for run in range(runs) if run in wrong or right[run] == len(cases)]
-    return Repeats(len(wrong), len(known), wrong[min(wrong)] if wrong else "")
+    whole = [case for case, had in count.had.items() if had == runs]
+    first = count.wrong[min(count.wrong)] if count.wrong else ""
+    # Who had all its runs was right in those in which nobody was wrong.
+    known = runs if whole else len(count.wrong)
+    return Repeats(len(count.wrong), known, len(whole), len(every) - len(whole), first)
 
 
 def _round(
@@ -74,22 +104,20 @@ def _round(
     builds: StageBuilds,
     limits: Limits,
     cases: Sequence[Case],
-    waiting: dict[str, int],
+    count: _Count,
     runs: int,
-    wrong: dict[int, str],
-    right: dict[int, int],
     python_path: Sequence[Path],
 ) -> None:
-    """Give every case the runs it has not had; one whose device is lost keeps the rest."""
+    """Give every case the runs it has not had, up to one that hangs or loses the device."""
     by_id = {case.id: case for case in cases}
     jobs = [
-        replace(job, limit_s=job.limit_s * _LIMIT_FACTOR)
+        replace(job, limits_each=True)
         for case in cases
         for job in workload.jobs(
             PLAIN,
             limits,
             [case],
-            [Schedule("device", number) for number in range(waiting[case.id], runs)],
+            [Schedule("device", number) for number in range(count.had[case.id], runs)],
         )
     ]
     keys = {job.case: job.key for job in jobs}
@@ -102,6 +130,7 @@ def _round(
             python_path,
             workload.stopped,
             workload.children,
+            _MOST_LOSSES,
         ):
             case = by_id[seen.case]
             for run in seen.runs:
@@ -114,15 +143,13 @@ def _round(
                     Path(scratch),
                     keys[case.id],
                 )
-                waiting[case.id] = number + 1
-                if failure is None:
-                    right[number] += 1
-                else:
-                    wrong.setdefault(number, f"{case.id}: {failure.check}")
+                count.had[case.id] = number + 1
+                if failure is not None:
+                    count.wrong.setdefault(number, f"{case.id}: {failure.check}")
             if seen.ending in (Ending.CRASHED, Ending.TIMED_OUT):
-                # The run that it died in left no result.
-                wrong.setdefault(waiting[case.id], f"{case.id}: {seen.ending}")
-                waiting[case.id] += 1
-            if seen.ending not in (Ending.RAN, Ending.CRASHED):
-                # Each that hangs costs its whole limit: it is given up, its other runs unknown.
-                waiting[case.id] = runs
+                # The run that it died in left no result; of one that died after all it is the last.
+                number = min(count.had[case.id], runs - 1)
+                count.wrong.setdefault(number, f"{case.id}: {seen.ending}")
+                count.had[case.id] = number + 1
+            if seen.ending is Ending.TIMED_OUT:
+                count.hung.add(case.id)

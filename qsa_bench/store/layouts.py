@@ -165,6 +165,8 @@ def _mutant_row(result: MutantResult) -> Row:
         "orders": result.orders,
         "race_hits": result.race_hits,
         "race_runs": result.race_runs,
+        "race_cases": result.race_cases,
+        "race_left_out": result.race_left_out,
     }
 
 
@@ -204,6 +206,8 @@ def _mutant(row: Row) -> MutantResult:
         orders=row["orders"],
         race_hits=row["race_hits"],
         race_runs=row["race_runs"],
+        race_cases=row["race_cases"],
+        race_left_out=row["race_left_out"],
     )
 
 
@@ -241,6 +245,8 @@ MUTANTS = Layout[MutantResult](
         "orders": INTEGER,
         "race_hits": INTEGER,
         "race_runs": INTEGER,
+        "race_cases": INTEGER,
+        "race_left_out": INTEGER,
     },
     to_row=_mutant_row,
     from_row=_mutant,
@@ -251,6 +257,8 @@ MUTANTS = Layout[MutantResult](
         "orders": None,
         "race_hits": None,
         "race_runs": None,
+        "race_cases": None,
+        "race_left_out": None,
     },
     order=("id",),
 )
