@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qsa_bench import baseline, mutants, outcomes, repeats, resources
+from qsa_bench import baseline, mutants, outcomes, repeats, resources, trap_search
 from qsa_bench.builder import Builder
 from qsa_bench.errors import ManifestError
 from qsa_bench.manifest_builds import ManifestBuilds
-from qsa_bench.model import Expect, Kill, Mutant, MutantResult, Outcome, Verdict
+from qsa_bench.model import Expect, Kill, Mutant, MutantResult, Outcome, Status, Verdict
 from qsa_bench.parity import (
     FIRST_ORDER,
     FIRST_ORDERS,
@@ -90,15 +90,12 @@ def _alone(
         if same_code and not tree.python:
             return Trial(_same_code(mutant, target), (), made.all)
         python_path = (tree.root,) if tree.python else ()
-        seen, result, kills = _gate(mutant, made, workload, limits, python_path)
-        if target != HOST:
-            examined = repeats.cases_of(workload)
-            verdicts = [*seen.verdicts, *tools.examine(workload, made, examined, python_path)]
-            race: tuple[int, int] | None = None
-            if mutant.race:
-                found = repeats.repeat(workload, made, limits, python_path=python_path)
-                race = (found.hits, found.runs)
-            result, kills = _judge(mutant, workload, verdicts, race)
+        if target == HOST:
+            seen, result, kills = _gate(mutant, made, workload, limits, python_path)
+        else:
+            seen, result, kills = _on_a_device(
+                mutant, made, builds, workload, limits, tools, python_path
+            )
         ordered = races is not None and mutant.race and not tree.python
         seldom = races.seen(made) if races is not None and ordered else None
     return Trial(with_orders(result, seldom), kills, made.all, by_clock=seen.by_clock)
@@ -111,19 +108,57 @@ def _gate(
     limits: Limits,
     python_path: Sequence[Path],
 ) -> tuple[Seen, MutantResult, list[Kill]]:
-    """Gate a mutant on what it meets first; on everything where that is not all its manifest says.
+    """Gate a mutant on the host on what it meets first; on all where its manifest says more.
 
-    A mutant that should live so meets every case under every order. On a device there is one gate.
+    A mutant that should live so meets every case under every order.
     """
-    cases = cases_for(mutant, workload)
-    if workload.target == HOST and mutant.expect is not Expect.SURVIVES:
+    if mutant.expect is not Expect.SURVIVES:
         orders = FIRST_ORDERS if mutant.race else FIRST_ORDER
-        seen = workload.gate(made, limits, python_path, cases, first=orders)
+        seen = workload.gate(made, limits, python_path, first=orders)
         result, kills = _judge(mutant, workload, seen.verdicts)
         if result.as_expected:
             return seen, result, kills
-    seen = workload.gate(made, limits, python_path, cases)
+    seen = workload.gate(made, limits, python_path)
     return seen, *_judge(mutant, workload, seen.verdicts)
+
+
+def _on_a_device(
+    mutant: Mutant,
+    made: StageBuilds,
+    clean: StageBuilds,
+    workload: Workload,
+    limits: Limits,
+    tools: Sanitizer,
+    python_path: Sequence[Path],
+) -> tuple[Seen, MutantResult, list[Kill]]:
+    """Gate a mutant once, search the traps where its manifest names them, repeat a race.
+
+    Cases that the gate gave up are run where its manifest says more than was seen.
+    """
+    seen = workload.gate(made, limits, python_path, cases_for(mutant, workload))
+    given_up = {verdict.case for verdict in seen.verdicts if verdict.status is Status.NOT_RUN}
+    if trap_search.CHECK in mutant.killed_by:
+        found = trap_search.search(mutant, made, clean, workload, limits, python_path)
+        seen = _joined(seen, found)
+    if given_up and not _judge(mutant, workload, seen.verdicts)[0].as_expected:
+        cases = [case for case in workload.cases if case.id in given_up]
+        seen = _joined(seen, workload.gate(made, limits, python_path, cases))
+    examined = repeats.cases_of(workload)
+    verdicts = [*seen.verdicts, *tools.examine(workload, made, examined, python_path)]
+    if not mutant.race:
+        return seen, *_judge(mutant, workload, verdicts)
+    dear = repeats.dear_of(seen.verdicts)
+    repeated = repeats.repeat(workload, made, limits, dear, python_path=python_path)
+    result, kills = _judge(mutant, workload, verdicts, (repeated.hits, repeated.runs))
+    told = replace(result, race_cases=repeated.cases, race_left_out=repeated.left_out)
+    return seen, told, kills
+
+
+def _joined(seen: Seen, more: Seen) -> Seen:
+    """Put two gates together; of a case that both had the second tells."""
+    again = {verdict.case for verdict in more.verdicts}
+    kept = [verdict for verdict in seen.verdicts if verdict.case not in again]
+    return replace(seen, verdicts=[*kept, *more.verdicts], by_clock=seen.by_clock or more.by_clock)
 
 
 def _judge(
@@ -158,8 +193,12 @@ def _build(
 
 
 def cases_for(mutant: Mutant, workload: Workload) -> Sequence[Case]:
-    """Return the cases a mutant is run on: every trap only where its manifest names the traps."""
-    return workload.cases if "traps" in mutant.killed_by else workload.brief
+    """Return the cases that a mutant is gated on: on a device no trap where it must die.
+
+    A trap shows nothing of a mutant that dies of something else, and costs a context.
+    """
+    must_die = mutant.expect is not Expect.SURVIVES
+    return workload.ordinary if workload.target != HOST and must_die else workload.brief
 
 
 def _not_built(mutant: Mutant, target: str, log: str) -> MutantResult:

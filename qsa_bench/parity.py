@@ -47,6 +47,9 @@ _FUEL_FACTOR = 8
 _TIME_FACTOR = 20.0
 _LEAST_FUEL = 200_000
 _LEAST_TIME_S = 5.0
+# A device's cases take hundredths of a second, some more beside contexts whose kernels hang; and one
+# that hangs holds a share of the whole device until it is ended.
+_LEAST_DEVICE_TIME_S = 2.0
 _CLEAN_TIME_S = 120.0
 # The driver makes contexts one after another. On an H200 one takes 0.25 s, four at a time 0.55 s
 # each and fourteen 2.3 s each; a trap then takes 5 s instead of 1.4.
@@ -219,7 +222,7 @@ class Workload:
 
     @property
     def brief(self) -> list[Case]:
-        """The cases that a mutant is run on: all, but on a device no more than one trap a clause.
+        """The cases that a mutant which may live is run on: on a device one trap a clause, no more.
 
         Each case that traps costs a context there, most of a second of the whole device.
         """
@@ -315,6 +318,7 @@ class Workload:
         seconds: dict[tuple[str, str], float] = {}
         by_clock = False
         build_digest = builds.digest
+        least_s = _LEAST_TIME_S if self.target == HOST else _LEAST_DEVICE_TIME_S
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="out-") as scratch:
             for mode in modes or tuple(builds.builds):
                 jobs = self.jobs(mode, given, chosen, orders, judged, first)
@@ -353,7 +357,7 @@ class Workload:
                         digests[case.id] = tuple(ending_of(run) for run in seen.runs)
                     used = max((run.fuel for run in seen.runs), default=0)
                     fuel[(mode, case.id)] = max(used * _FUEL_FACTOR, _LEAST_FUEL)
-                    seconds[(mode, case.id)] = max(seen.seconds * _TIME_FACTOR, _LEAST_TIME_S)
+                    seconds[(mode, case.id)] = max(seen.seconds * _TIME_FACTOR, least_s)
         return Seen(verdicts, digests, Limits(fuel, seconds), by_clock)
 
     def _judge(

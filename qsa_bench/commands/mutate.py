@@ -297,11 +297,7 @@ def _gate_clean(
     """Gate the unmutated kernel, twice, and the control; None where that proves nothing."""
     stage = plan.stage
     progress.start(f"{stage.name}: gating the unmutated kernel, twice", None)
-    run = {
-        case.id for mutant in plan.chosen for case in manifest_trials.cases_for(mutant, workload)
-    }
-    first = [case for case in workload.cases if case.id in run]
-    clean = baseline.gate_in_parallel(workload, builds, request.jobs, cases=first)
+    clean = baseline.gate_in_parallel(workload, builds, request.jobs, cases=workload.brief)
     writer.add_verdicts(clean.verdicts)
     # A second trap shows nothing new of a device, and costs as many contexts as the first.
     cases = workload.cases if request.target == HOST else workload.ordinary

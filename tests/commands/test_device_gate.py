@@ -234,7 +234,7 @@ def test_a_race_is_run_often_and_told_as_a_share(gpu: FakeGpu, rare_race: None) 
     (cell,) = [kill for kill in stored.kills if kill.check == "repeats"]
     assert (cell.failed, cell.cases) == (19, 59)
     page = results.markdown(stored)
-    assert "| drops-the-barrier | 19 of 59 | 21% to 46% |" in page
+    assert "| drops-the-barrier | 19 of 59 | 21% to 46% | 3 |" in page
 
 
 def test_what_only_the_emulation_sees_is_no_survivor_on_a_device(
