@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -163,7 +164,12 @@ class Builder:
         object_digest = _digest(
             [version.encode(), *(flag.encode() for flag in command), *sources.bytes_of(source)]
         )
-        code, log = self._object(object_digest, source, sources, chain, mode, chosen, extra)
+        # Side by side: a first build has the runtime to compile too, and may wait for a kernel's object
+        # that another mode's build compiles.
+        with ThreadPoolExecutor(1) as aside:
+            linked = aside.submit(self._runtime, chain, mode, sources, version)
+            code, log = self._object(object_digest, source, sources, chain, mode, chosen, extra)
+            runtime, runtime_log = linked.result()
         failed = Build(
             kernel.name,
             target,
@@ -180,7 +186,6 @@ class Builder:
         if code is None:
             return failed
         code_digest = build_cache.code_digest(code)
-        runtime, runtime_log = self._runtime(chain, mode, sources, version)
         if runtime is None:
             raise EnvironmentMissingError(
                 f"building the {target} runtime ({mode}): {runtime_log.strip()}"
