@@ -93,9 +93,9 @@ def _clusters() -> Iterator[Case]:
     clauses = ("any-distribution", "score-order", "ties-ascending")
     for name in (
         "relu4",
+        "low-byte",
         "equal",
         "quantised",
-        "low-byte",
         "plateau-at-cut",
         "signed-zeros",
         "zero-plateau",
@@ -118,7 +118,7 @@ def _clusters() -> Iterator[Case]:
                 schedules=orders if budget == BUDGET else ONE_SCHEDULE,
                 reserve=not first,
             )
-    for name in ("relu4", "equal", "three-values"):
+    for name in ("equal", "three-values", "relu4"):
         yield single_row(
             "cluster-checked", name, _CAPACITY, ("memory", *clauses), schedules=FEW_SCHEDULES
         )
