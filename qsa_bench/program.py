@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class Program:
             raise KeyError(f"buffer {name} holds no data")
         return data.reshape(self.buffer(name).shape)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Size of all buffers together."""
         return sum(buffer.bytes for buffer in self.buffers)

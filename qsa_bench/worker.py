@@ -15,6 +15,7 @@ for a tool that follows one process.
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import importlib
 import json
@@ -261,6 +262,8 @@ def main() -> int:
         # What became of the jobs was said. A tool would report another exit code as an error.
         _serve(target, say)
         return 0
+    # A fork collects what it makes, not what it was given: that would copy every page of it.
+    gc.freeze()
     while True:
         fork = os.fork()
         if fork == 0:
