@@ -168,6 +168,33 @@ def _fake_python(folder: Path, body: str) -> None:
     python.chmod(0o755)
 
 
+def test_make_takes_pip_from_the_wheel_of_ensurepip(tmp_path: Path) -> None:
+    python = Path(sys.base_prefix) / "bin" / "python3"
+    assert _make(tmp_path, ".venv/bin/python", f"PYTHON={python}").returncode == 0
+    pip = tmp_path / ".venv" / "pip"
+    assert sorted(path.name.partition("-")[0] for path in pip.iterdir()) == ["pip", "pip"]
+    done = subprocess.run(
+        [tmp_path / ".venv/bin/python", "-m", "pip", "--version"],
+        env={**os.environ, "PYTHONPATH": str(pip)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(pip) in done.stdout
+
+
+def test_make_lets_ensurepip_install_pip_where_there_is_no_wheel(tmp_path: Path) -> None:
+    fake = tmp_path / "python-without-wheel"
+    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n! echo "$2" | grep -q unpack\n')
+    fake.chmod(0o755)
+    assert _make(tmp_path, ".venv/bin/python", f"PYTHON={fake}").returncode == 0
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call for call in calls if call.startswith("-m venv")] == [
+        "-m venv --without-pip .venv",
+        "-m venv .venv",
+    ]
+
+
 def _editable(folder: Path) -> list[str]:
     """Return what was installed in place, in order, as the fake Python noted it."""
     calls = [c for c in (folder / "calls").read_text().splitlines() if " install " in c]
