@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -258,6 +259,24 @@ def test_a_runtime_that_does_not_build_is_no_fault_of_the_kernel(
         builder.build(rank, "host", root=tree.root)
 
 
+def test_a_kernel_and_its_runtime_compile_side_by_side(
+    builder: Builder, tree: Tree, rank: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.edit(RANK, "? 1 : 0", "? 2 : 0")
+    source = str(host.runtime_sources(tree.root / "kernels")[0].relative_to(tree.root))
+    tree.write(source, tree.read(source) + "// another runtime\n")
+    both = threading.Barrier(2)
+    execute = builder_module.execute
+
+    def together(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+        if "-c" in command:
+            both.wait(20)
+        return execute(command, cwd)
+
+    monkeypatch.setattr(builder_module, "execute", together)
+    assert builder.build(rank, "host", root=tree.root).ok
+
+
 def test_builds_at_the_same_time_compile_once(
     builder: Builder, tree: Tree, rank: Kernel, compilers: Compilers
 ) -> None:
@@ -276,7 +295,8 @@ def test_nothing_half_made_is_left_in_the_cache(
     builder: Builder, tree: Tree, rank: Kernel, compilers: Compilers, tmp_path: Path
 ) -> None:
     fresh = Builder(tmp_path / "cache")
-    compilers.answers.append(subprocess.CompletedProcess([], 1, "", "error"))
+    # The kernel's and the runtime's compiler.
+    compilers.answers += 2 * [subprocess.CompletedProcess([], 1, "", "error")]
     fresh.build(rank, "host", root=tree.root)
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
     assert list((tmp_path / "cache/objects").iterdir()) == []
