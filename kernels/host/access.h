@@ -52,6 +52,8 @@ struct Target {
   int64_t offset;
 };
 void report_race(Target target, uint64_t bytes, Access kind, Origin origin, Stamp other, bool other_wrote);
+// A block returns, and nothing orders that with what `other` did in its shared memory.
+void report_return(Target target, Stamp other, bool other_wrote);
 void report_uninitialised(Target target, uint64_t bytes, Origin origin);
 void report_read_only(Target target, uint64_t bytes, Origin origin);
 void report_index(int64_t index, CallSite site);

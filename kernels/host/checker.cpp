@@ -385,6 +385,35 @@ uint3 block_of(uint32_t serial) {
                static_cast<unsigned>(linear / grid.x / grid.y)};
 }
 
+// With a CTA goes its shared memory: whatever others did there must be ordered before its end.
+void end_cta(const Cta& cta) {
+  const ThreadClock& clock = threads[current->stack];
+  const Self self{clock.now, clock.acquired, current, true};
+  const auto is_late = [&](Stamp other) {
+    return serial_of(other) >= group_first && serial_of(other) != serial_of(self.now) && !self.after(other);
+  };
+  for (uint32_t i = 0; i < arena.array_count; ++i) {
+    const ArenaArray& array = arena.arrays[i];
+    const auto judge = [&](const Cell& cell, uint32_t offset) {
+      const Target target{array.name, offset};
+      if (is_late(cell.write)) report_return(target, cell.write, true);
+      for (const Stamp read : cell.reads) {
+        if (is_late(read)) report_return(target, read, false);
+      }
+    };
+    const uint64_t begin = cta.rank * kArenaBytes + array.offset;
+    for (uint32_t offset = 0; offset < array.bytes; offset += 4) {
+      const Cell& word = arena.shadow.words[(begin + offset) / 4];
+      if (word.write != kSplit) {
+        judge(word, offset);
+        continue;
+      }
+      for (uint32_t byte = 0; byte < 4; ++byte)
+        judge(arena.shadow.bytes[begin + offset + byte], offset + byte);
+    }
+  }
+}
+
 void sync_cta(Cta& cta) {
   uint32_t epoch = 0;
   for (uint32_t i = 0; i < cta.threads; ++i) {

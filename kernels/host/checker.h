@@ -20,6 +20,8 @@ void end_launch();
 // The next CTA, or cluster, from the grid's block `first_block` on. False when the checker cannot count it.
 bool start_group(uint64_t first_block);
 void start_cta(Cta& cta);
+// The running thread is the last of its CTA to return, and the cluster has others.
+void end_cta(const Cta& cta);
 
 // Synchronisation: what came before it in one thread is ordered before what comes after it in another.
 void sync_cta(Cta& cta);
@@ -44,6 +46,7 @@ inline void start_launch() {}
 inline void end_launch() {}
 inline bool start_group(uint64_t) { return true; }
 inline void start_cta(Cta&) {}
+inline void end_cta(const Cta&) {}
 inline void sync_cta(Cta&) {}
 inline void sync_warp(Warp&, uint32_t) {}
 inline void arrive_cluster(Fiber&) {}

@@ -44,6 +44,14 @@ const char* before(Stamp stamp, bool wrote) {
   return !wrote ? "read" : (stamp & kAtomic) != 0 ? "atomically updated" : "wrote";
 }
 
+std::string name_of(Stamp stamp) {
+  const dim3 extent = launch_state.shape.block;
+  const uint32_t thread = thread_of(stamp);
+  const uint3 block = block_of(serial_of(stamp));
+  return format("thread (%u,%u,%u) of block (%u,%u,%u)", thread % extent.x, thread / extent.x % extent.y,
+                thread / extent.x / extent.y, block.x, block.y, block.z);
+}
+
 std::string bytes_text(uint64_t bytes) {
   return format("%llu byte%s", static_cast<unsigned long long>(bytes), bytes == 1 ? "" : "s");
 }
@@ -69,15 +77,20 @@ void forget_reports() { known.clear(); }
 
 void report_race(Target target, uint64_t bytes, Access kind, Origin origin, Stamp other, bool other_wrote) {
   if (!is_new("race", target.name, origin)) return;
-  const dim3 extent = launch_state.shape.block;
-  const uint32_t thread = thread_of(other);
-  const uint3 block = block_of(serial_of(other));
-  const std::string who =
-      format("thread (%u,%u,%u) of block (%u,%u,%u)", thread % extent.x, thread / extent.x % extent.y,
-             thread / extent.x / extent.y, block.x, block.y, block.z);
   add("race",
-      accessed(kind, bytes, target) + "; " + who + " " + before(other, other_wrote) +
+      accessed(kind, bytes, target) + "; " + name_of(other) + " " + before(other, other_wrote) +
           " it, and nothing orders the two",
+      target.name, true, target.offset, origin);
+}
+
+void report_return(Target target, Stamp other, bool other_wrote) {
+  const Origin origin{nullptr, &current->site};
+  if (!is_new("return", target.name, origin)) return;
+  const uint3 block = current->cta->block;
+  add("race",
+      format("block (%u,%u,%u) returns; ", block.x, block.y, block.z) + name_of(other) + " " +
+          before(other, other_wrote) + format(" byte %lld of its ", static_cast<long long>(target.offset)) +
+          target.name + ", and nothing orders the two: the memory may be gone",
       target.name, true, target.offset, origin);
 }
 

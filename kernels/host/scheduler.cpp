@@ -85,7 +85,7 @@ void thread_main() {
   if (launch_state.shape.cluster > 1) check_cluster_return(self);
   self.returned = true;
   self.warp->returned |= 1u << self.lane;
-  --self.cta->live;
+  if (--self.cta->live == 0 && launch_state.shape.cluster > 1) checker::end_cta(*self.cta);
   --launch_state.live;
   void* never_resumed;
   run_next(&never_resumed);
