@@ -26,6 +26,7 @@ struct alignas(16) Exchange {
   uint32_t group[kCtas][kGroups];
   Contents contents[kCtas];
   uint32_t kept[kCtas];
+  uint32_t kept_below;
   Mailbox group_box;
   Mailbox contents_box;
   Mailbox list_box;
@@ -40,20 +41,23 @@ __device__ __forceinline__ void prepare_exchange(Exchange<kCtas>& exchange) {
     exchange.contents_box.open(1);
     exchange.list_box.open(kCtas);
     exchange.kept_box.open(1);
+    exchange.kept_below = 0;
   }
 }
 
-template <int kThreads, int kCtas>
+// With kCountsBelow it also finds how many elements the CTAs below keep: lists need it, masks do not.
+template <int kThreads, int kCtas, bool kCountsBelow = false>
 struct ClusterTeam {
   static constexpr int kTeamThreads = kThreads;
   Workspace& shared;
   List& elements;
   Exchange<kCtas>& exchange;
-  uint32_t rank;         // of this CTA
-  uint32_t first;        // the index in the row of its part's first element
-  uint32_t count;        // elements in its part
-  uint32_t counted = 0;  // histograms
-  uint32_t drawn = 0;    // windows whose contents were combined
+  uint32_t rank;            // of this CTA
+  uint32_t first;           // the index in the row of its part's first element
+  uint32_t count;           // elements in its part
+  uint32_t counted = 0;     // histograms
+  uint32_t drawn = 0;       // windows whose contents were combined
+  uint32_t kept_above = 0;  // by the CTAs below, above the threshold: a share a lane of the first warp
 
   // Ends what every thread of the cluster began with cluster_arrive(), once its lists were clear: from here
   // on the CTAs write into each other's memory.
@@ -104,15 +108,33 @@ struct ClusterTeam {
   __device__ QSA_PASS void keep_listed(const Window& window, Output& output) {
     __syncthreads();  // this CTA's list is complete before it is told
     tell_listed();
-    output.settle();            // while the lists are on their way
+    output.settle();  // while the lists are on their way
+    if (counts_below() && warp_index() == 0) {
+      const uint32_t kept = __reduce_add_sync(kAllLanes, kept_above);
+      if (lane_index() == 0) {
+        atomicAdd(&exchange.kept_below, kept);
+      }
+    }
     exchange.list_box.wait(0);  // all lists are complete before any of them is ranked
     const uint32_t before = shared.threshold.before;
-    rank_listed<kThreads>(elements, before, before + shared.listed, shared.threshold.population, window.need,
-                          [&](uint32_t index) { output.keep(index - first); });
+    rank_listed<kThreads>(elements, counts_below() ? 0 : before, before + shared.listed,
+                          shared.threshold.population, window.need, [&](uint32_t index) {
+                            if (!kCountsBelow || index >= first) {
+                              output.keep(index - first);
+                            } else {
+                              atomicAdd(&exchange.kept_below, 1u);
+                            }
+                          });
   }
 
-  // Tells the other CTAs how many elements this one keeps.
-  __device__ __forceinline__ void tell_kept(uint32_t kept) {
+  // How many elements the CTAs below keep. All threads call it, after a barrier behind the last element kept;
+  // `count` says how many this CTA keeps.
+  template <class Count>
+  __device__ QSA_PASS uint32_t kept_before(Count count) {
+    if (counts_below()) {
+      return exchange.kept_below;
+    }
+    const uint32_t kept = count();
     if (threadIdx.x == 0) {
       exchange.kept_box.expect(rank, kCtas * sizeof(kept));
     }
@@ -120,9 +142,6 @@ struct ClusterTeam {
       exchange.kept_box.send(threadIdx.x, &exchange.kept[rank], kept);
     }
     exchange.kept_box.sent();
-  }
-  // After that, how many the CTAs below keep.
-  __device__ __forceinline__ uint32_t kept_before() {
     exchange.kept_box.wait(0);  // every CTA has told how many it keeps
     const uint32_t lane = lane_index();
     return __reduce_add_sync(kAllLanes, lane < rank ? exchange.kept[lane] : 0u);
@@ -148,6 +167,10 @@ struct ClusterTeam {
   }
 
  private:
+  // Where one histogram is enough, its bins and the lists tell a CTA what those below keep, and nothing is
+  // exchanged for it.
+  __device__ __forceinline__ bool counts_below() const { return kCountsBelow && counted == 1 && drawn == 0; }
+
   // Writes the totals of this CTA's groups to every CTA.
   __device__ QSA_PASS void tell_groups() {
     const WarpGroups<kThreads> groups(shared.bins);
@@ -191,9 +214,15 @@ struct ClusterTeam {
     const uint32_t lane = lane_index();
     uint32_t low = 0;
     uint32_t high = 0;
+    uint32_t low_below = 0;
+    uint32_t high_below = 0;
     QSA_UNROLL
     for (uint32_t cta = 0; cta < kCtas; ++cta) {
       const uint2 two = *reinterpret_cast<const uint2*>(&exchange.group[cta][2 * lane]);
+      if (kCountsBelow && cta == rank) {
+        low_below = low;
+        high_below = high;
+      }
       low += two.x;
       high += two.y;
     }
@@ -210,6 +239,11 @@ struct ClusterTeam {
       population += map_shared_rank(shared.bins, cta)[group * kWarpLanes + lane];
     }
     const Place place = place_of(population, need - above);
+    if constexpr (kCountsBelow) {
+      kept_above = lane > pair.lane ? low_below + high_below : 0u;
+      kept_above += is_low && lane == pair.lane ? high_below : 0u;
+      kept_above += lane > place.lane ? before : 0u;
+    }
     return Threshold{group * kWarpLanes + place.lane, above + place.above, place.population,
                      __shfl_sync(kAllLanes, before, static_cast<int>(place.lane))};
   }

@@ -20,23 +20,23 @@
 // Scratch    static shared memory: 14.2 KiB, in a cluster of eight 16.4.
 
 #include "common/portability.cuh"
-#include "common/select_ascending.cuh"
 #include "common/select_cluster.cuh"
-#include "common/select_engine.cuh"
+#include "common/select_kept.cuh"
 #include "common/select_tiles.cuh"
 #include "common/status.h"
 #include "dsa/geometry.cuh"
-#include "dsa/kept_marks.cuh"
+#include "dsa/pool_lists.cuh"
 
 namespace qsa {
 namespace dsa {
 namespace {
 
 constexpr int kMostSharedBytes = 32 * 1024;  // what an engine may count on
-static_assert(sizeof(select::Workspace) + sizeof(select::List) + sizeof(select::Exchange<8>) +
-                      (sizeof(select::KeptList) > sizeof(KeptMarks<1024, 8>) ? sizeof(select::KeptList)
-                                                                             : sizeof(KeptMarks<1024, 8>)) <=
-                  kMostSharedBytes,
+template <class Kept>
+constexpr size_t kSharedBytes =
+    sizeof(select::Workspace) + sizeof(select::List) + sizeof(select::Exchange<8>) + sizeof(Kept);
+static_assert(kSharedBytes<select::Kept<1024, 8, false>> <= kMostSharedBytes &&
+                  kSharedBytes<select::Kept<512, 4, true>> <= kMostSharedBytes,
               "the search and what it keeps fit");
 
 struct TopkArguments {
@@ -54,23 +54,26 @@ struct TopkArguments {
   uint32_t part_pools;  // pools of a row that are one CTA's
 };
 
-// How many pools a row keeps: no more than the launch says, or the live geometry.
-__device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, const LiveWords& words,
-                                           int32_t visible) {
+// How many pools a row keeps. A geometry says the same, or it is not this launch's.
+__device__ __forceinline__ int32_t keep_of(const TopkArguments& arguments, int32_t visible) {
   if (visible < 0 || visible > arguments.pools) {
     QSA_TRAP("a row sees fewer pools than none or more than there are");
   }
+  return min(arguments.most_kept, visible);
+}
+
+// Judges the geometry, which fixes nothing of the search: it is done while scores are on their way.
+__device__ __forceinline__ void trap_if_another(const TopkArguments& arguments, const LiveWords& words,
+                                                int32_t visible) {
   if (arguments.geometry == nullptr) {
-    return min(arguments.most_kept, visible);
+    return;
   }
   trap_if_wrong(words, arguments.geometry, arguments.most_tokens, arguments.kpool);
   const int32_t whole = words.of[kWholePools];
-  const int32_t keep = words.of[kSelectK];
-  if (keep != min(arguments.most_kept, whole) || visible > whole) {
+  if (words.of[kSelectK] != min(arguments.most_kept, whole) || visible > whole) {
     QSA_TRAP(
         "the geometry keeps another number of pools than the launch, or the row sees more than are live");
   }
-  return min(keep, visible);
 }
 
 template <int kThreads>
@@ -106,91 +109,15 @@ __device__ __forceinline__ uint32_t pools_in_part(const TopkArguments& arguments
   return min(seen > part.first ? seen - part.first : 0u, arguments.part_pools);
 }
 
-// Writes this CTA's kept pools in ascending order, behind those of the CTAs below.
-template <int kThreads>
-__device__ __forceinline__ void write_listed(const select::KeptList& kept, const Part& part, uint32_t before,
-                                             int32_t* row_pools) {
-  QSA_ROLLED
-  for (uint32_t i = threadIdx.x; i < kept.kept; i += kThreads) {
-    row_pools[before + i] = static_cast<int32_t>(part.first + kept.sorted[i]);
-  }
-}
-
-// The same where they are bits; `before` is that of the CTA's first element.
-__device__ __forceinline__ void write_marked(const OwnMarks& own, const Part& part, uint32_t before,
-                                             int32_t* row_pools) {
-  int32_t* place = row_pools + before + own.before;
-  QSA_ROLLED
-  for (uint32_t bits = own.bits; bits != 0; bits &= bits - 1u) {
-    *place = static_cast<int32_t>(part.first + own.first) + __ffs(static_cast<int>(bits)) - 1;
-    ++place;
-  }
-}
-
-// What a CTA keeps is marked where no part is longer than a CTA holds in registers, and listed elsewhere.
-template <int kThreads, int kVectors, bool kIsMarked>
-struct KeptOf {
-  using Kept = KeptMarks<kThreads, kVectors>;
-  using Output = MarkOutput<kThreads, kVectors>;
-};
-template <int kThreads, int kVectors>
-struct KeptOf<kThreads, kVectors, false> {
-  using Kept = select::KeptList;
-  using Output = select::ListOutput;
-};
-
-// A barrier must follow before anything is kept.
-template <int kThreads, int kVectors, bool kIsMarked>
-__device__ QSA_PASS void prepare_kept(typename KeptOf<kThreads, kVectors, kIsMarked>::Kept& kept) {
-  if constexpr (kIsMarked) {
-    prepare_marks(kept);
-  } else {
-    select::prepare_list(kept);
-  }
-}
-
-// The `keep` first of a row's scores, in the engine's order, as ascending indices.
-template <int kThreads, int kVectors, int kCtas, bool kIsMarked>
-__device__ QSA_PASS void write_first(const float* part_scores, const Part& part, uint32_t count,
-                                     uint32_t keep, bool is_alone, select::Workspace& workspace,
-                                     select::List& list, select::Exchange<kCtas>& exchange,
-                                     typename KeptOf<kThreads, kVectors, kIsMarked>::Kept& kept,
-                                     int32_t* row_pools) {
-  ScoreTiles<kThreads, kVectors> scores(part_scores, count);
-  typename KeptOf<kThreads, kVectors, kIsMarked>::Output output{kept};
-  if (is_alone) {
-    select::LocalTeam<kThreads> team{workspace, list};
-    select::select_first(team, scores, keep, output);
-    if constexpr (kIsMarked) {
-      __syncthreads();  // everything is kept before it is counted
-      write_marked(own_marks(kept), part, 0, row_pools);
-    } else {
-      select::sort_ascending<kThreads>(kept, count, workspace);
-      write_listed<kThreads>(kept, part, 0, row_pools);
-    }
-  } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{workspace, list, exchange, part.rank, part.first, count};
-    select::select_first(team, scores, keep, output);
-    __syncthreads();  // everything is kept before it is counted
-    team.tell_kept(kept.kept);
-    if constexpr (kIsMarked) {
-      const OwnMarks own = own_marks(kept);
-      write_marked(own, part, team.kept_before(), row_pools);
-    } else {
-      select::sort_ascending<kThreads>(kept, count, workspace);
-      write_listed<kThreads>(kept, part, team.kept_before(), row_pools);
-    }
-  }
-}
-
-template <int kThreads, int kVectors, int kCtas, bool kIsMarked>
+template <int kThreads, int kVectors, int kCtas, bool kIsPlain>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     topk_kernel(TopkArguments arguments) {
+  using Selecting = select::Selecting<kThreads, kVectors, kCtas, kIsPlain>;
   QSA_SHARED(select::Workspace, workspace, 1);
   QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
-  using Kept = typename KeptOf<kThreads, kVectors, kIsMarked>::Kept;
-  QSA_SHARED(Kept, kept, 1);
+  QSA_SHARED(typename Selecting::Kept, kept, 1);
+  Selecting selecting{*workspace, *list, *exchange, *kept};
   const int64_t row = blockIdx.x / kCtas;
   const int32_t visible = __ldg(arguments.visible_pools + row);
   const LiveWords words = load_words(arguments.geometry);
@@ -200,19 +127,15 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   if (kCtas > 1 && threadIdx.x == 0) {
     touch(row_scores + part.first);
   }
-  // The lists of a CTA may be read by the others once all are clear.
-  select::prepare<kThreads>(*workspace);
-  select::clear_list<kThreads>(*list);
-  prepare_kept<kThreads, kVectors, kIsMarked>(*kept);
-  select::prepare_exchange(*exchange);
+  selecting.prepare();
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   if constexpr (kCtas > 1) {
     cluster_arrive_relaxed();
   }
-  const int32_t keep = keep_of(arguments, words, visible);
+  const int32_t keep = keep_of(arguments, visible);
   // Whether the first CTA holds the whole row; it then needs none of the others.
   const bool is_alone =
-      kCtas == 1 || keep == visible || visible <= static_cast<int32_t>(arguments.part_pools);
+      kCtas == 1 || is_rare(keep == visible || visible <= static_cast<int32_t>(arguments.part_pools));
   if (is_alone) {
     if constexpr (kCtas > 1) {
       cluster_wait();
@@ -222,16 +145,20 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     }
   }
   int32_t* const row_pools = arguments.kept_pools + row * arguments.most_kept;
-  if (part.rank == 0) {
-    QSA_ROLLED
-    for (int32_t i = keep + static_cast<int32_t>(threadIdx.x); i < arguments.most_kept; i += kThreads) {
-      row_pools[i] = -1;
+  const auto judge_and_fill = [&] {
+    trap_if_another(arguments, words, visible);
+    if (part.rank == 0) {
+      QSA_ROLLED
+      for (int32_t i = keep + static_cast<int32_t>(threadIdx.x); i < arguments.most_kept; i += kThreads) {
+        row_pools[i] = -1;
+      }
+      if (threadIdx.x == 0) {
+        arguments.kept_counts[row] = keep;
+      }
     }
-    if (threadIdx.x == 0) {
-      arguments.kept_counts[row] = keep;
-    }
-  }
-  if (keep == visible) {
+  };
+  if (is_rare(keep == visible)) {
+    judge_and_fill();
     trap_if_not_finite<kThreads>(row_scores, visible);
     QSA_ROLLED
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < keep; i += kThreads) {
@@ -239,37 +166,26 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     }
     return;
   }
-  write_first<kThreads, kVectors, kCtas, kIsMarked>(
-      row_scores + part.first, part, pools_in_part(arguments, part, visible), static_cast<uint32_t>(keep),
-      is_alone, *workspace, *list, *exchange, *kept, row_pools);
+  ScoreTiles<kThreads, kVectors, kIsPlain> scores(row_scores + part.first,
+                                                  pools_in_part(arguments, part, visible));
+  select::visit_first<false>(
+      selecting, scores, static_cast<uint32_t>(keep), is_alone, part.rank, part.first, judge_and_fill,
+      [&](uint32_t place, uint32_t index) { row_pools[place] = static_cast<int32_t>(part.first + index); });
 }
-
-#if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
-constexpr int kMostThreads = 128;
-#else
-constexpr int kMostThreads = 1024;
-#endif
 
 // Spreads every row over kCtas CTAs; their parts begin on 16-byte boundaries of the row.
-template <int kThreads, int kVectors, int kCtas, bool kIsMarked>
-int32_t spread(TopkArguments arguments, void* stream) {
-  constexpr auto* kernel = topk_kernel<kThreads, kVectors, kCtas, kIsMarked>;
-  const dim3 grid(static_cast<unsigned>(arguments.row_count) * kCtas);
-  return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, arguments);
-}
-
 template <int kThreads, int kVectors, int kCtas>
 int32_t spread(TopkArguments arguments, void* stream) {
   const int64_t vectors = (static_cast<int64_t>(arguments.pools) + select::kPartUnit - 1) / select::kPartUnit;
   arguments.part_pools = static_cast<uint32_t>((vectors + kCtas - 1) / kCtas * select::kPartUnit);
-  if (arguments.part_pools <= KeptMarks<kThreads, kVectors>::kElements) {
-    return spread<kThreads, kVectors, kCtas, true>(arguments, stream);
-  }
-  // Only the widest shapes take parts of any length.
-  if constexpr (kThreads == kMostThreads) {
-    return spread<kThreads, kVectors, kCtas, false>(arguments, stream);
-  }
-  return QSA_UNSUPPORTED;
+  const bool begins_on_vectors =
+      is_aligned(arguments.scores) && (arguments.row_count == 1 || arguments.score_cols % kVectorScores == 0);
+  const bool is_plain =
+      begins_on_vectors && arguments.part_pools <= select::KeptMarks<kThreads, kVectors>::kElements;
+  auto* const kernel =
+      is_plain ? topk_kernel<kThreads, kVectors, kCtas, true> : topk_kernel<kThreads, kVectors, kCtas, false>;
+  const dim3 grid(static_cast<unsigned>(arguments.row_count) * kCtas);
+  return QSA_LAUNCH_CLUSTER(kernel, grid, dim3(kThreads), kCtas, 0, stream, arguments);
 }
 
 // Threads a CTA, vectors of four scores a thread, CTAs a row: qsa_select's table, where the times are.

@@ -43,9 +43,9 @@
 // Not for    more than one sequence a call.
 
 #include "common/portability.cuh"
-#include "common/select_ascending.cuh"
 #include "common/select_cluster.cuh"
 #include "common/select_engine.cuh"
+#include "common/select_kept.cuh"
 #include "common/select_tiles.cuh"
 #include "common/status.h"
 #include "qsa/mask_row.cuh"
@@ -161,49 +161,36 @@ __device__ __forceinline__ void write_count(int32_t* counts, int64_t row, int32_
   }
 }
 
-// The kept blocks of this CTA, as tokens in ascending order behind the `before` blocks of the CTAs below.
-template <int kThreads>
-__device__ __forceinline__ void write_kept(int32_t* row_ids, const select::KeptList& kept, uint32_t before,
-                                           uint32_t first_block) {
-  int32_t* const ids = row_ids + kBlockTokens * before;
-  const uint32_t tokens = kBlockTokens * kept.kept;
-  QSA_ROLLED
-  for (uint32_t i = threadIdx.x; i < tokens; i += kThreads) {
-    const uint32_t block = first_block + kept.sorted[i / kBlockTokens];
-    ids[i] = static_cast<int32_t>(kBlockTokens * block + i % kBlockTokens);
-  }
-}
-
 template <int kThreads, int kVectors, int kCtas, bool kIsPlain>
 __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     select_ids_kernel(SelectInputs inputs, int32_t* __restrict__ ids, int32_t* __restrict__ counts) {
+  using Selecting = select::Selecting<kThreads, kVectors, kCtas, kIsPlain>;
   QSA_SHARED(select::Workspace, workspace, 1);
   QSA_SHARED(select::List, list, 1);
   QSA_SHARED(select::Exchange<kCtas>, exchange, 1);
-  QSA_SHARED(select::KeptList, kept, 1);
+  QSA_SHARED(typename Selecting::Kept, kept, 1);
+  Selecting selecting{*workspace, *list, *exchange, *kept};
   const int64_t row = blockIdx.x / kCtas;
   const bool is_live = !is_padding(row, inputs);
   const int32_t position = position_of(row, is_live, inputs);
   const Part part = part_of<kCtas>(inputs);
   const int32_t width = static_cast<int32_t>(kBlockTokens * inputs.budget_blocks + kBlockTokens - 1);
   int32_t* const row_ids = ids + row * width;
-  if (!is_live) {
+  if (is_rare(!is_live)) {
     if (part.rank == 0) {
       write_padding<kThreads>(row_ids, 0, width);
       write_count(counts, row, 0);
     }
     return;
   }
-  select::prepare<kThreads>(*workspace);
-  select::clear_list<kThreads>(*list);
-  select::prepare_list(*kept);
-  select::prepare_exchange(*exchange);
+  selecting.prepare();
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   arrive_ready<kCtas>();
   trap_if_out_of_range(position, inputs.tokens);
   const RowPlan plan = plan_row(position, inputs);
   // One CTA writes a list that needs no search, wherever the row's blocks lie.
-  const bool is_alone = is_held_by_one<kCtas>(plan, inputs) || is_all_kept(plan, inputs);
+  const bool is_alone =
+      kCtas == 1 || is_rare(is_held_by_one<kCtas>(plan, inputs) || is_all_kept(plan, inputs));
   if (is_alone) {
     wait_ready<kCtas>();
     if (part.rank > 0) {
@@ -211,33 +198,29 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
     }
   }
   const float* const scores_of_part = inputs.scores + row * inputs.score_cols + part.first_block;
-  if (part.rank == 0) {
-    write_padding<kThreads>(row_ids, plan.kept_tokens, width);
-    write_count(counts, row, plan.kept_tokens);
-    write_run<kThreads>(row_ids, plan.kept_tokens - plan.tail, plan.tail_begin, plan.tail);
-  }
-  if (is_all_kept(plan, inputs)) {
+  const auto write_rest = [&] {
+    if (part.rank == 0) {
+      write_padding<kThreads>(row_ids, plan.kept_tokens, width);
+      write_count(counts, row, plan.kept_tokens);
+      write_run<kThreads>(row_ids, plan.kept_tokens - plan.tail, plan.tail_begin, plan.tail);
+    }
+  };
+  if (is_rare(is_all_kept(plan, inputs))) {
+    write_rest();
     trap_if_not_finite<kThreads>(scores_of_part, plan.blocks,
                                  [&] { write_run<kThreads>(row_ids, 0, 0, plan.kept_tokens - plan.tail); });
     return;
   }
-  const uint32_t blocks = blocks_in_part<kCtas>(plan, part, inputs);
-  ScoreTiles<kThreads, kVectors, kIsPlain> scores(scores_of_part, blocks);
-  select::ListOutput output{*kept};
-  if (is_alone) {
-    select::LocalTeam<kThreads> team{*workspace, *list};
-    select::select_first(team, scores, plan.keep, output);
-    select::sort_ascending<kThreads>(*kept, blocks, *workspace);
-    write_kept<kThreads>(row_ids, *kept, 0, part.first_block);
-  } else if constexpr (kCtas > 1) {
-    select::ClusterTeam<kThreads, kCtas> team{*workspace,       *list, *exchange, part.rank,
-                                              part.first_block, blocks};
-    select::select_first(team, scores, plan.keep, output);
-    __syncthreads();  // everything is kept before it is counted
-    team.tell_kept(kept->kept);
-    select::sort_ascending<kThreads>(*kept, blocks, *workspace);
-    write_kept<kThreads>(row_ids, *kept, team.kept_before(), part.first_block);
-  }
+  ScoreTiles<kThreads, kVectors, kIsPlain> scores(scores_of_part, blocks_in_part<kCtas>(plan, part, inputs));
+  select::visit_first<true>(selecting, scores, plan.keep, is_alone, part.rank, part.first_block, write_rest,
+                            [&](uint32_t place, uint32_t index) {
+                              const int32_t token =
+                                  static_cast<int32_t>(kBlockTokens * (part.first_block + index));
+                              QSA_UNROLL
+                              for (uint32_t t = 0; t < kBlockTokens; ++t) {
+                                row_ids[kBlockTokens * place + t] = token + static_cast<int32_t>(t);
+                              }
+                            });
 }
 
 // Capacities that no row can outgrow its budget in: nothing to search, so nothing of the search is loaded.
