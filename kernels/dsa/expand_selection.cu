@@ -114,9 +114,10 @@ __device__ __forceinline__ void write_tail(const ExpandArguments& arguments, int
   }
 }
 
-template <int kIds>
+template <int kIds, bool kIsListed>
 __global__ void __launch_bounds__(kThreads) expand_kernel(ExpandArguments arguments) {
   constexpr uint32_t kCtaIds = kThreads * kIds;
+  arguments.lists = known<kIsListed>(arguments.lists);
   const PoolLists& lists = arguments.lists;
   const int32_t kpool = lists.kpool;
   const int shift = pool_shift_of(kpool);
@@ -182,7 +183,9 @@ int32_t launch_ids(const ExpandArguments& arguments, int64_t rows, int64_t ids, 
   const int64_t parts = (ids + kCtaIds - 1) / kCtaIds;
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>(parts < kMostParts ? parts : kMostParts));
-  return QSA_LAUNCH(expand_kernel<kIds>, grid, dim3(kThreads), 0, stream, arguments);
+  auto* const kernel =
+      arguments.lists.valid != nullptr ? expand_kernel<kIds, true> : expand_kernel<kIds, false>;
+  return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, arguments);
 }
 
 // A few rows are spread over CTAs that write an id a thread, many rows keep to as many CTAs as the ids of

@@ -23,7 +23,8 @@
 // Numerics   IEEE f32 operations in a fixed order and an exponential made of them, so two runs, and the CPU
 //            and the GPU, agree bit for bit. A NaN in a key or the gate stays a NaN in its pool's channel,
 //            and reaches no other (the reference makes a NaN probability a zero)  [dsa.nan-stays]
-// Launch     a thread a channel of a pool, of many pools a thread four of its channels; newest pools first.
+// Launch     of few pools a thread a token of a channel, of some a thread a channel, of many a thread four of
+//            its channels; newest pools first.
 //            With `valid` a CTA a sequence goes before, over the fresh tokens.
 // Scratch    none.
 
@@ -227,29 +228,45 @@ __device__ __forceinline__ float tree_sum(float (&term)[kCount]) {
   return term[0];
 }
 
-// One channel of a pool: `logit` is overwritten.
-template <int kPool>
-__device__ __forceinline__ float weighed_key(float (&logit)[kPool], const float (&key)[kPool]) {
+// The same over the tokens that kTokenLanes neighbouring lanes hold, in the same order. Every lane has the
+// sum.
+template <int kCount, int kTokenLanes>
+__device__ __forceinline__ float sum_over_tokens(float (&term)[kCount]) {
+  float sum = tree_sum<kCount>(term);
+  DSA_UNROLL
+  for (int step = 1; step < kTokenLanes; step *= 2) {
+    sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, step));
+  }
+  return sum;
+}
+
+// One channel of a pool, whose tokens kTokenLanes lanes share.
+template <int kTokens, int kTokenLanes>
+__device__ __forceinline__ float weighed_key(const float (&logit)[kTokens], const float (&key)[kTokens]) {
   float most = logit[0];
   DSA_UNROLL
-  for (int token = 1; token < kPool; ++token) {
+  for (int token = 1; token < kTokens; ++token) {
     most = fmaxf(most, logit[token]);
   }
-  float power[kPool];
-  float scratch[kPool];
   DSA_UNROLL
-  for (int token = 0; token < kPool; ++token) {
+  for (int step = 1; step < kTokenLanes; step *= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
+  }
+  float power[kTokens];
+  float scratch[kTokens];
+  DSA_UNROLL
+  for (int token = 0; token < kTokens; ++token) {
     power[token] = exponential(__fsub_rn(logit[token], most));
     scratch[token] = power[token];
   }
-  const float sum = tree_sum<kPool>(scratch);
+  const float sum = sum_over_tokens<kTokens, kTokenLanes>(scratch);
   DSA_UNROLL
-  for (int token = 0; token < kPool; ++token) {
+  for (int token = 0; token < kTokens; ++token) {
     // [dsa.rounding] the probability, then its product, then the sum.
     const float probability = round_to_bf16(__fdiv_rn(power[token], sum));
     scratch[token] = round_to_bf16(__fmul_rn(probability, key[token]));
   }
-  return tree_sum<kPool>(scratch);
+  return sum_over_tokens<kTokens, kTokenLanes>(scratch);
 }
 
 // The bf16 of a thread's channels, as one word where there is more than one.
@@ -282,21 +299,25 @@ __device__ __forceinline__ void store(uint16_t* to, const float (&value)[4]) {
   *reinterpret_cast<uint2*>(to) = make_uint2(pack(value[0], value[1]), pack(value[2], value[3]));
 }
 
-template <int kPool, int kThreadDims>
+template <int kPool, int kThreadDims, int kTokens, bool kIsListed>
 __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments arguments) {
-  constexpr int kPoolThreads = kDims / kThreadDims;
+  constexpr int kTokenLanes = kPool / kTokens;
+  constexpr int kPoolThreads = kDims / kThreadDims * kTokenLanes;
   const int64_t sequence = blockIdx.y;
+  arguments.lists = known<kIsListed>(arguments.lists);
   const PoolLists& lists = arguments.lists;
   const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const int32_t channel = static_cast<int32_t>(thread % kPoolThreads) * kThreadDims;
+  const int32_t place = static_cast<int32_t>(thread % kPoolThreads);
+  const int32_t channel = place / kTokenLanes * kThreadDims;
+  const int32_t own = place % kTokenLanes * kTokens;  // the first of the thread's tokens
   const LiveWords words = load_words(arguments.geometry);
   // On its way beside the geometry. [dsa.ape] in f32, as it is given.
-  float ape[kPool][kThreadDims];
+  float ape[kTokens][kThreadDims];
   DSA_UNROLL
-  for (int token = 0; token < kPool; ++token) {
+  for (int token = 0; token < kTokens; ++token) {
     DSA_UNROLL
     for (int dim = 0; dim < kThreadDims; ++dim) {
-      ape[token][dim] = __ldg(arguments.ape + token * kDims + channel + dim);
+      ape[token][dim] = __ldg(arguments.ape + (own + token) * kDims + channel + dim);
     }
   }
   const int32_t live = live_tokens(words, arguments.geometry, arguments.tokens);
@@ -310,11 +331,11 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
     trap_if_wrong(words, arguments.geometry, arguments.tokens, kPool);
     return;
   }
-  const int64_t first = (sequence * lists.token_capacity + start) * kDims + channel;
-  Channels<kThreadDims> gate[kPool];
-  Channels<kThreadDims> key[kPool];
+  const int64_t first = (sequence * lists.token_capacity + start + own) * kDims + channel;
+  Channels<kThreadDims> gate[kTokens];
+  Channels<kThreadDims> key[kTokens];
   DSA_UNROLL
-  for (int token = 0; token < kPool; ++token) {
+  for (int token = 0; token < kTokens; ++token) {
     load(arguments.gate + first + token * kDims, gate[token]);
     load(arguments.keys + first + token * kDims, key[token]);
   }
@@ -323,28 +344,34 @@ __global__ void __launch_bounds__(kThreads) compress_kernel(CompressArguments ar
   float pooled[kThreadDims];
   DSA_UNROLL
   for (int dim = 0; dim < kThreadDims; ++dim) {
-    float logit[kPool];
-    float value[kPool];
+    float logit[kTokens];
+    float value[kTokens];
     DSA_UNROLL
-    for (int token = 0; token < kPool; ++token) {
+    for (int token = 0; token < kTokens; ++token) {
       logit[token] = __fadd_rn(gate[token].at(dim), ape[token][dim]);
       value[token] = key[token].at(dim);
     }
-    pooled[dim] = weighed_key<kPool>(logit, value);
+    pooled[dim] = weighed_key<kTokens, kTokenLanes>(logit, value);
+  }
+  if (own > 0) {
+    return;
   }
   store(arguments.pool_keys + (sequence * lists.pool_capacity + pool) * kDims + channel, pooled);
 }
 
-// Few pools are a thread a channel, for the arithmetic of a pool is then what a launch waits for; many are
-// read in words of four channels. us on an H200, four channels a thread and one: 2.9 and 1.6 for one
-// pool, 2.9 and 1.7 for 128, 2.9 and 1.9 for 256. The emulation's cases are small, and reach both.
-constexpr int64_t kFewPools = QSA_HOST ? 4 : 256;
+// The arithmetic of a pool is what a launch of few waits for: a thread has one token of a channel then, of
+// some pools the channel's tokens, and of many four channels, read in one word. us on an H200, in that
+// order: 1.2, 1.4 and 2.9 for one pool; 1.5, 1.4 and 2.9 for 64; 2.1, 1.7 and 2.9 for 256. The emulation's
+// cases are small, and reach all three.
+constexpr int64_t kFewPools = QSA_HOST ? 2 : 16;
+constexpr int64_t kSomePools = QSA_HOST ? 4 : 256;
 
-template <int kPool, int kThreadDims>
+template <int kPool, int kThreadDims, int kTokens>
 int32_t launch_channels(const CompressArguments& arguments, int64_t pools, int64_t batch, void* stream) {
-  const int64_t threads = pools * (kDims / kThreadDims);
+  const int64_t threads = pools * (kDims / kThreadDims) * (kPool / kTokens);
   const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads), static_cast<unsigned>(batch));
-  constexpr auto* kernel = compress_kernel<kPool, kThreadDims>;
+  auto* const kernel = arguments.lists.valid != nullptr ? compress_kernel<kPool, kThreadDims, kTokens, true>
+                                                        : compress_kernel<kPool, kThreadDims, kTokens, false>;
   return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, arguments);
 }
 
@@ -352,8 +379,13 @@ template <int kPool>
 int32_t launch_compress(const CompressArguments& arguments, int64_t batch, void* stream) {
   const int64_t fresh = arguments.fresh_tokens < arguments.tokens ? arguments.fresh_tokens : arguments.tokens;
   const int64_t most_pools = (fresh + kPool - 1) / kPool;
-  return most_pools * batch <= kFewPools ? launch_channels<kPool, 1>(arguments, most_pools, batch, stream)
-                                         : launch_channels<kPool, 4>(arguments, most_pools, batch, stream);
+  if (most_pools * batch <= kFewPools) {
+    return launch_channels<kPool, 1, 1>(arguments, most_pools, batch, stream);
+  }
+  if (most_pools * batch <= kSomePools) {
+    return launch_channels<kPool, 1, kPool>(arguments, most_pools, batch, stream);
+  }
+  return launch_channels<kPool, 4, kPool>(arguments, most_pools, batch, stream);
 }
 
 int32_t launch(const CompressArguments& arguments, int64_t batch, void* stream) {

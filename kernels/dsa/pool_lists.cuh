@@ -84,6 +84,16 @@ struct PoolLists {
   }
 };
 
+// The lists of a kernel that is compiled for sequences with lists and for those without: the latter then have
+// nothing of the lists' code to wait for, which a launch that runs its code once does.
+template <bool kIsListed>
+__device__ __forceinline__ PoolLists known(PoolLists lists) {
+  if (!kIsListed) {
+    lists.valid = nullptr;
+  }
+  return lists;
+}
+
 // What every entry refuses of a batch of sequences. `tokens` is the live length, or its ceiling.
 inline int32_t refuse_sequences(int64_t batch, int64_t tokens, int64_t token_capacity, int64_t pool_capacity,
                                 int64_t kpool) {

@@ -76,6 +76,7 @@ __device__ __forceinline__ void write_unscored(const ScoreArguments& arguments, 
   }
 }
 
+template <bool kIsListed>
 __global__ void __launch_bounds__(kThreads, kResidentCtas) decode_kernel(ScoreArguments arguments) {
   QSA_SHARED(Query, query, 1);
   const int thread = static_cast<int>(threadIdx.x);
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(kThreads, kResidentCtas) decode_kernel(ScoreAr
   const int warp = thread / kLanes;
   const int quad = lane / kQuadLanes;
   const int quad_lane = lane % kQuadLanes;
+  arguments.lists = known<kIsListed>(arguments.lists);
   const int32_t row = static_cast<int32_t>(blockIdx.x);
   const int32_t sequence = static_cast<int32_t>(blockIdx.z);
   const int64_t number = static_cast<int64_t>(sequence) * gridDim.x + row;
@@ -151,7 +153,8 @@ inline int32_t launch(const ScoreArguments& arguments, int64_t batch, void* stre
   const int64_t ranges = needed < wanted ? needed : wanted;
   const dim3 grid(static_cast<unsigned>(arguments.query_rows), static_cast<unsigned>(ranges < 1 ? 1 : ranges),
                   static_cast<unsigned>(batch));
-  return QSA_LAUNCH(decode_kernel, grid, dim3(kThreads), 0, stream, arguments);
+  auto* const kernel = arguments.lists.valid != nullptr ? decode_kernel<true> : decode_kernel<false>;
+  return QSA_LAUNCH(kernel, grid, dim3(kThreads), 0, stream, arguments);
 }
 
 }  // namespace score_decode
