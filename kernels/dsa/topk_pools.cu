@@ -120,13 +120,12 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   Selecting selecting{*workspace, *list, *exchange, *kept};
   const int64_t row = blockIdx.x / kCtas;
   const int32_t visible = __ldg(arguments.visible_pools + row);
-  const LiveWords words = load_words(arguments.geometry);
+  const bool judges = threadIdx.x < select::kWarpLanes;  // one warp does
+  const LiveWords words = load_words(judges ? arguments.geometry : nullptr);
   const Part part = part_of<kCtas>(arguments);
   const float* const row_scores = arguments.scores + row * arguments.score_cols;
-  // What needs no length fills the wait for it.
-  if (kCtas > 1 && threadIdx.x == 0) {
-    touch(row_scores + part.first);
-  }
+  // What needs no length fills the wait for it. (No score is touched ahead, as in qsa_select: the kernel
+  // before has just written them.)
   selecting.prepare();
   __syncthreads();  // the bins, counters and lists are clear before anything is counted
   if constexpr (kCtas > 1) {
@@ -146,7 +145,9 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
   }
   int32_t* const row_pools = arguments.kept_pools + row * arguments.most_kept;
   const auto judge_and_fill = [&] {
-    trap_if_another(arguments, words, visible);
+    if (judges) {
+      trap_if_another(arguments, words, visible);
+    }
     if (part.rank == 0) {
       QSA_ROLLED
       for (int32_t i = keep + static_cast<int32_t>(threadIdx.x); i < arguments.most_kept; i += kThreads) {
