@@ -38,8 +38,8 @@
 //            their own
 //            A row may be longer than a CTA's registers hold                [select.long-rows]
 //            A row of at most budget / 4 blocks is written without a search [select.all-kept]
-// Scratch    static shared memory only: 10.2 KiB a CTA and with ids 14.2, in a cluster of eight 12.3 and
-//            16.4.
+// Scratch    static shared memory only: 10.2 KiB a CTA and with ids at most 14.2, in a cluster of eight 12.3
+//            and 16.4.
 // Not for    more than one sequence a call.
 
 #include "common/portability.cuh"

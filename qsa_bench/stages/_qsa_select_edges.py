@@ -99,6 +99,19 @@ def edges_of_select() -> Iterator[Case]:
             schedules=FEW_SCHEDULES,
             reserve=True,
         )
+    # Ties of rows that one CTA reads in several tiles, also on a device whose few rows get a cluster each.
+    yield ragged_rows(
+        "tied-tiles",
+        (4 * 4139 - 1, 4 * 4138 + 1, 4 * 4137),
+        ties,
+        tokens=4 * 4140,
+        score_cols=4140,
+        budget=BUDGET,
+        generator="low-byte",
+        family="edge",
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
     yield _scores_behind_a_boundary()
     yield ragged_rows(
         "short-rows-all-padding",
