@@ -432,3 +432,16 @@ def test_the_plain_mode_has_no_memory_findings(plain: Build) -> None:
     ):
         result = library.run(entry, buffers(), [value])
         assert (result.mode, result.status, result.findings) == (0, 0, [])
+
+
+def test_a_local_that_nothing_assigned_is_the_same_wrong_word_in_every_run(
+    plain: Build, checked: Build
+) -> None:
+    seen = [
+        build(FILE).run("unassigned", [Buffer("out", np.zeros(32, np.uint32), 0)], [8])
+        for build in (plain, checked)
+        for _ in range(2)
+    ]
+    for result in seen:
+        assert (result.status, result.arrays["out"][:8].tolist()) == (0, [7] * 8)
+        assert set(result.arrays["out"][8:].tolist()) == {0xFEFEFEFE}

@@ -369,3 +369,15 @@ extern "C" int32_t fault_after_launch(const int32_t* in, int32_t* out, int64_t v
   int32_t* volatile nowhere = nullptr;
   return status + *nowhere;
 }
+
+// A thread's own word, assigned only where `value` is above the thread's index.
+__global__ void unassigned_kernel(uint32_t* out, int32_t value) {
+  uint32_t own[2];
+  for (int32_t i = 0; i < 2; ++i) {
+    if (value > static_cast<int32_t>(threadIdx.x)) own[i] = 7u;
+  }
+  out[threadIdx.x] = own[threadIdx.x % 2];
+}
+extern "C" int32_t unassigned(uint32_t* out, int64_t value, void* stream) {
+  return QSA_LAUNCH(unassigned_kernel, 1, 32, 0, stream, out, static_cast<int32_t>(value));
+}
