@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(kThreads, kCtas == 1 ? 1024 / kThreads : 1)
       select::LocalTeam<kThreads> team{*workspace, *list};
       select::select_first(team, scores, plan.keep, output);
     } else {
-      // A tail here begins this part: its zeros were written before the barrier above.
       output.finish_overlap();
+      __syncthreads();  // the zeros are written before a tail that begins this part
       output.settle();
     }
   } else if constexpr (kCtas > 1) {
