@@ -171,7 +171,7 @@ def compare(
     format: Format = "table",
     quiet: Quiet = False,
 ) -> Asked:
-    """Compare two sweeps, or two builds' resources."""
+    """Compare two sweeps, two campaigns, or two builds' resources."""
     from qsa_bench import requests
 
     request = requests.CompareRequest(
