@@ -270,7 +270,7 @@ def test_a_kernel_and_its_runtime_compile_side_by_side(
 
     def together(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
         if "-c" in command:
-            both.wait(20)
+            both.wait(120)  # one that waits for the other to end would wait for good
         return execute(command, cwd)
 
     monkeypatch.setattr(builder_module, "execute", together)
