@@ -262,7 +262,8 @@ def test_a_runtime_that_does_not_build_is_no_fault_of_the_kernel(
 def test_a_kernel_and_its_runtime_compile_side_by_side(
     builder: Builder, tree: Tree, rank: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree.edit(RANK, "? 1 : 0", "? 2 : 0")
+    # Neither was ever compiled before.
+    tree.edit(RANK, "? 1 : 0", "? 21 : 0")
     source = str(host.runtime_sources(tree.root / "kernels")[0].relative_to(tree.root))
     tree.write(source, tree.read(source) + "// another runtime\n")
     both = threading.Barrier(2)
@@ -270,7 +271,7 @@ def test_a_kernel_and_its_runtime_compile_side_by_side(
 
     def together(command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
         if "-c" in command:
-            both.wait(120)  # one that waits for the other to end would wait for good
+            both.wait(20)  # one that waits for the other to end would wait for good
         return execute(command, cwd)
 
     monkeypatch.setattr(builder_module, "execute", together)
