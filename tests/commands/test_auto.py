@@ -95,12 +95,17 @@ def test_one_that_does_not_build_is_unviable_and_one_of_the_same_code_equivalent
     assert "unviable" in {m["outcome"] for m in document["mutants"]}
 
 
-def test_a_survivor_that_no_compiler_decides_in_time_is_no_equivalent_and_not_done(
-    tree: Tree,
-) -> None:
+def with_a_survivor(tree: Tree) -> None:
+    """Put an expression into the kernel whose arithmetic mutants no case tells from it."""
     tree.keep_mutants()
     most = "count > specimen::kMostElements)"
     tree.edit(RANK, most, "count > specimen::kMostElements + (count / 130))")
+
+
+def test_a_survivor_that_no_compiler_decides_in_time_is_no_equivalent_and_not_done(
+    tree: Tree,
+) -> None:
+    with_a_survivor(tree)
     tree.edit("qsa_bench/equivalence.py", "_LIMIT_S = 300.0", "_LIMIT_S = 0.001")
     words = (*AUTO, "--operator", "arithmetic", "--id", "*/specimen_rank/*")
     code, document = tree.json(*words)
@@ -116,9 +121,7 @@ def test_a_survivor_that_no_compiler_decides_in_time_is_no_equivalent_and_not_do
 def test_a_survivor_is_exit_4_until_it_is_argued_for_and_again_when_the_code_changes(
     tree: Tree,
 ) -> None:
-    tree.keep_mutants()
-    most = "count > specimen::kMostElements)"
-    tree.edit(RANK, most, "count > specimen::kMostElements + (count / 130))")
+    with_a_survivor(tree)
     words = (*BARE, "--operator", "arithmetic", "--id", "*/specimen_rank/*")
     code, document = tree.json(*words)
     survivors = [m for m in document["mutants"] if m["outcome"] == "survived"]
