@@ -40,8 +40,13 @@ def launch_case(
     golden: bool = False,
     variants: Sequence[tuple[Sequence[str], str, tuple[str, ...]]] = VARIANTS,
     reserve: bool = False,
+    large: bool = False,
 ) -> Iterator[Case]:
-    """Yield the case of a launch: both entries, and the mma one where it is not the automatic."""
+    """Yield the case of a launch: both entries, and the mma one where it is not the automatic.
+
+    A `large` launch, which writes scores and is not checked, is made when it is run: a listing has no
+    use for it.
+    """
     launch = functools.cache(make)
     oracle = functools.cache(lambda: oracle_of(launch()))
 
@@ -49,20 +54,25 @@ def launch_case(
         return judge_entries(oracle(), outputs, golden)
 
     for entries, ending, targets in variants:
-        built = program(launch(), entries=entries)
+        build = functools.partial(_program, launch, entries)
+        built = None if large else build()
         yield Case(
             STAGE_NAME,
             family,
             f"{label}{ending}",
             tuple(clauses),
-            lambda built=built: built,  # type: ignore[misc]
+            build if built is None else lambda built=built: built,  # type: ignore[misc]
             judge if entries == BOTH else _without_counts(judge),
-            checked=built.bytes <= _CHECKED_BYTES,
+            checked=built is not None and built.bytes <= _CHECKED_BYTES,
             schedules=schedules,
             targets=targets,
-            writes=any(seen >= qsa.RATIO for seen in launch().visible_len),
+            writes=large or any(seen >= qsa.RATIO for seen in launch().visible_len),
             reserve=reserve,
         )
+
+
+def _program(launch: Callable[[], Launch], entries: Sequence[str]) -> Program:
+    return program(launch(), entries=entries)
 
 
 def _without_counts(judge: Judge) -> Judge:

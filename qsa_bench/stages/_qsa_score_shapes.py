@@ -59,6 +59,18 @@ def shapes() -> Iterator[Case]:
         schedules=ONE_SCHEDULE,
         reserve=True,
     )
+    # The same on a device: more keys than are in flight on 188 multiprocessors, so that its warps come to
+    # their second keys and its ranges are five tiles long. The automatic entry leaves 32 rows to wgmma.
+    for family, keys, rows in (("walk", 100_000, 1), ("walk", 13_000, 32), ("tiles", 9_000, 600)):
+        yield from launch_case(
+            family,
+            f"device-rows{rows}",
+            ("block-order", "rows-apart"),
+            lambda keys=keys, rows=rows: _wide_launch(keys, rows),  # type: ignore[misc]
+            schedules=ONE_SCHEDULE,
+            variants=tuple((entries, ending, ("cuda",)) for entries, ending, _ in VARIANTS),
+            large=True,
+        )
     # Two ranges, of four tiles and of three. The second one's third tile, the first to be copied while
     # others are multiplied, has another place than in the first.
     yield from launch_case(
@@ -160,6 +172,26 @@ def _unseen_keys(count: int) -> Launch:
     keys = launch.block_keys.copy()
     keys[27:] = 0x7FC0
     return replace(launch, block_keys=keys, unseen=27)
+
+
+def _wide_launch(blocks: int, count: int) -> Launch:
+    """Return the last `count` rows over `blocks` keys, which are 1,021 and those again.
+
+    No CTA's keys and no grid's are a multiple of 1,021 apart.
+    """
+    tokens = blocks * qsa.RATIO
+    near = qsa.random_inputs(1021 * qsa.RATIO, "wide")
+    keys = pool_oracle(near.fused_qk, near.k_norm_weight, near.cos, near.sin, qsa.EPS).value
+    keys = np.resize(keys, (blocks, qsa.HEAD_DIM))
+    tables = [np.zeros((tokens, qsa.ROTARY_DIM), dtype=np.uint16) for _ in range(2)]
+    for table, rows in zip(tables, (near.cos, near.sin), strict=True):
+        table[-count:] = rows[-count:]
+    fused = np.zeros((tokens, near.fused_qk.shape[1]), dtype=np.uint16)
+    fused[-count:] = near.fused_qk[-count:]
+    inputs = qsa.Inputs(fused, near.q_norm_weight, near.k_norm_weight, *tables)
+    last = range(tokens - count, tokens)
+    seen = [position + 1 for position in last]
+    return Launch(inputs, keys, last, seen, fused_first=tokens - count)
 
 
 def _long_launch() -> Launch:

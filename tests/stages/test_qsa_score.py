@@ -356,6 +356,16 @@ def test_the_keys_are_shared_out_over_ctas_and_walked_by_one() -> None:
     assert walk.array("visible_len").max() // 4 > 256
     assert (ranges.device, ranges.array("rows").size) == ({"multiprocessors": 2}, 34)
     assert 6 * 64 < ranges.array("visible_len").max() // 4 <= 7 * 64
+    # On a device: more keys than 188 multiprocessors have in flight, 512 each of one row and 256 shared by
+    # four groups of eight rows; 34 and more of tiles are walked where five row tiles share 188 CTAs.
+    for name, least in (("device-rows1", 188 * 512), ("device-rows32", 188 * 256 // 4)):
+        for ending in ("", "-mma"):
+            case = case_of(STAGE, f"walk/{name}{ending}")
+            assert case.targets == ("cuda",)
+            assert case.build().array("visible_len").max() // 4 > least
+    tiles = case_of(STAGE, "tiles/device-rows600").build().array("visible_len")
+    assert tiles.size > 4 * 128
+    assert tiles.min() // 4 > 64 * 2 * 188 // 5
     # More stages than a tile has, seen by the access checker too.
     assert case_of(STAGE, "tiles/multiprocessors1").checked
     assert case_of(STAGE, "split/multiprocessors132").checked
