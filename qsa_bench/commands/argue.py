@@ -6,8 +6,10 @@ The reason is a person's to write; without one the file is refused.
 from __future__ import annotations
 
 import datetime
+import functools
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from qsa_bench import baseline, equivalence, evidence, mutants, resources
@@ -48,15 +50,12 @@ def _argue(
 ) -> None:
     builder = Builder(resources.cache_root())
     production = baseline.build_or_raise(builder, stage, "host", modes=(PLAIN,), flags=host.BARE)
+    with ThreadPoolExecutor(request.jobs) as pool:
+        made = list(pool.map(functools.partial(_build, builder, stage), chosen))
     built: dict[str, StageBuilds] = {}
-    for mutant in chosen:
-        with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
-            tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
-            made = build_stage(
-                builder, stage.kernels, "host", tree.root, (PLAIN,), mutant.id, flags=host.BARE
-            )
-        if made.failure is None:
-            built[mutant.id] = made
+    for mutant, builds in zip(chosen, made, strict=True):
+        if builds.failure is None:
+            built[mutant.id] = builds
         else:
             differing.append(f"{mutant.id}: does not build")
     progress.start(f"{stage.name}: {request.inputs:,} generated inputs", None)
@@ -77,6 +76,14 @@ def _argue(
                 differing.append(f"{mutant.id}: {told.differing}")
             else:
                 lines.append(_line(mutant, told))
+
+
+def _build(builder: Builder, stage: Stage, mutant: Mutant) -> StageBuilds:
+    with tempfile.TemporaryDirectory(prefix="qsa-bench-mutant-") as scratch:
+        tree = mutants.apply(mutant, resources.tree_root(), Path(scratch))
+        return build_stage(
+            builder, stage.kernels, "host", tree.root, (PLAIN,), mutant.id, flags=host.BARE
+        )
 
 
 def _line(mutant: Mutant, seen: evidence.Evidence) -> str:
