@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from qsa_bench import races
+from qsa_bench.model import TARGETS
 from qsa_bench.parity import PLAIN, Limits, Seen
 from qsa_bench.races import SCHEDULES, Races, Seldom
 
@@ -45,8 +46,10 @@ def _seen(monkeypatch: pytest.MonkeyPatch, told: dict[str, tuple[str, ...]]) -> 
     monkeypatch.setattr(races, "Workload", workload)
     monkeypatch.setattr(races, "expects_output", lambda _: True)
     monkeypatch.setattr(races, "replace", lambda case, **_: case)
+    # A case that no host runs stands among the others, and is not waited for.
     cases: Any = [
-        SimpleNamespace(id=name, checked=True, writes=True, build=lambda: None) for name in FUEL
+        SimpleNamespace(id=name, checked=True, writes=True, targets=targets, build=lambda: None)
+        for name, targets in (("device", ("cuda",)), *((name, TARGETS) for name in FUEL))
     ]
     nothing: Any = None
     return Races(nothing, cases, nothing).seen(nothing), workload.asked
