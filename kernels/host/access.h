@@ -57,6 +57,7 @@ void report_return(Target target, Stamp other, bool other_wrote);
 void report_uninitialised(Target target, uint64_t bytes, Origin origin);
 void report_read_only(Target target, uint64_t bytes, Origin origin);
 void report_index(int64_t index, CallSite site);
+void report_shift(int64_t count, CallSite site);
 void report_misaligned(uintptr_t address, uint64_t bytes, Access kind, Origin origin);
 // Outside of everything the kernel may touch; `what` says more where more is known.
 void report_bounds(uintptr_t address, uint64_t bytes, Access kind, Origin origin, const char* what);

@@ -115,6 +115,14 @@ void report_index(int64_t index, CallSite site) {
       "", false, 0, Origin{nullptr, &site});
 }
 
+void report_shift(int64_t count, CallSite site) {
+  if (!is_new("shift", "a word", Origin{nullptr, &site})) return;
+  add("bounds",
+      name_of(*current) +
+          format(" shifts a word by %lld, which it has not the bits for", static_cast<long long>(count)),
+      "", false, 0, Origin{nullptr, &site});
+}
+
 void report_misaligned(uintptr_t address, uint64_t bytes, Access kind, Origin origin) {
   const Place place = nearest_place(reinterpret_cast<const void*>(address));
   if (!is_new("misaligned", place.name, origin)) return;

@@ -117,7 +117,9 @@ QSA_HOST_INLINE T* in_register(T* pointer) {
 QSA_HOST_INLINE bool is_rare(bool condition) { return condition; }
 QSA_HOST_INLINE void touch(const void*) {}
 
+// shfl.sync looks at the lower five bits of a step alone: 32 lanes up is the lane itself.
 inline uint32_t add_from_lane_above(uint32_t value, unsigned step) {
+  step %= 32;
   const uint32_t higher = __shfl_down_sync(0xffffffffu, value, static_cast<int>(step));
   return threadIdx.x % 32 + step < 32 ? value + higher : value;
 }

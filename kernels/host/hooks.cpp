@@ -44,11 +44,15 @@ inline void aligned_hook(const void* pointer, uint64_t bytes, checker::Access ki
 inline void index_hook(const char* file, uint32_t line, intptr_t index) {
   if (current != nullptr) checker::report_index(index, CallSite{file, line, 0});
 }
+inline void shift_hook(const char* file, uint32_t line, intptr_t count) {
+  if (current != nullptr) checker::report_shift(count, CallSite{file, line, 0});
+}
 #else
 // A plain run looks at no access; the kernel's object is the same.
 inline void hook(const void*, uint64_t, checker::Access, const void*) {}
 inline void aligned_hook(const void*, uint64_t, checker::Access, const void*) {}
 inline void index_hook(const char*, uint32_t, intptr_t) {}
+inline void shift_hook(const char*, uint32_t, intptr_t) {}
 #endif  // QSA_HOST_CHECKED
 
 }  // namespace
@@ -97,15 +101,20 @@ QSA_HOST_HOOK void* qsa_host_memset(void* to, int value, size_t bytes) {
   return memset(to, value, bytes);
 }
 
-// -fsanitize=bounds-strict: an index outside an array whose size the compiler knows, a thread's own included.
-// What follows the call is the access itself.
-struct IndexedAt {
+// What follows the calls is the access, or the shift, itself.
+struct SourceAt {
   const char* file;
   uint32_t line;
   uint32_t column;
 };
-QSA_HOST_HOOK void __ubsan_handle_out_of_bounds(const IndexedAt* at, intptr_t index) {
+// -fsanitize=bounds-strict: an index outside an array whose size the compiler knows, a thread's own included.
+QSA_HOST_HOOK void __ubsan_handle_out_of_bounds(const SourceAt* at, intptr_t index) {
   index_hook(at->file, at->line, index);
+}
+// -fsanitize=shift-exponent: a count below zero or of all the word's bits. This processor takes it modulo the
+// width, a GPU shifts everything out.
+QSA_HOST_HOOK void __ubsan_handle_shift_out_of_bounds(const SourceAt* at, uintptr_t, intptr_t count) {
+  shift_hook(at->file, at->line, static_cast<int32_t>(count));
 }
 
 QSA_HOST_HOOK void __tsan_init() {}

@@ -60,6 +60,8 @@ _KERNEL = (
     "-ftrivial-auto-var-init=pattern",
     # A thread's own arrays, which no access hook sees: their indices are held instead.
     "-fsanitize=bounds-strict",
+    # And how far a word is shifted: past its width this processor and a GPU do not agree.
+    "-fsanitize=shift-exponent",
     # Nothing is thrown or unwound, and the tables would cost a tenth of the compilation.
     "-fno-exceptions",
     "-fno-asynchronous-unwind-tables",

@@ -274,3 +274,10 @@ def test_a_loop_of_barriers_runs_out_of_fuel(library: Library) -> None:
     assert good.fuel >= 5 * 64
     result = run(library, "endless_barriers", -1, fuel=100_000)
     assert (result.status, result.only()["kind"]) == (OUT_OF_FUEL, "fuel")
+
+
+def test_a_step_over_lanes_has_five_bits(library: Library) -> None:
+    ones = [lane + min(lane + 1, 31) if lane < 31 else 31 for lane in LANES]
+    for step, sums in ((1, ones), (31, [31, *LANES[1:]]), (32, [2 * lane for lane in LANES])):
+        result = run(library, "lane_above", step)
+        assert result.arrays["out"][:32].tolist() == sums

@@ -316,6 +316,13 @@ def test_a_threads_own_array_has_exact_bounds(library: Library) -> None:
     assert "uses index 4 of an array" in finding["message"]
 
 
+@pytest.mark.parametrize("count", [32, -1])
+def test_a_word_is_shifted_by_less_than_its_bits(library: Library, count: int) -> None:
+    clean(library, "shift", 31)
+    finding = broken(library, "shift", count, "bounds", "shift")
+    assert f"shifts a word by {count}" in finding["message"]
+
+
 def test_the_library_may_be_read_and_not_written(library: Library) -> None:
     clean(library, "library", 0)
     finding = broken(library, "library", 1, "bounds", "library-write")

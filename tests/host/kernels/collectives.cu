@@ -43,6 +43,12 @@ __global__ void values_kernel(int32_t* out, int64_t) {
 }
 ENTRY(values, values_kernel, 1, 32)
 
+__global__ void lane_above_kernel(int32_t* out, int64_t step) {
+  const uint32_t lane = threadIdx.x;
+  out[lane] = static_cast<int32_t>(qsa::add_from_lane_above(lane, static_cast<unsigned>(step)));
+}
+ENTRY(lane_above, lane_above_kernel, 1, 32)
+
 __global__ void barrier_values_kernel(int32_t* out, int64_t) {
   const int thread = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x);

@@ -253,6 +253,13 @@ __global__ void own_array_kernel(const int32_t* in, int32_t* out, int64_t value)
 }
 ENTRY(own_array, own_array_kernel, 1, 1, 0)
 
+// A word has 32 bits to be shifted by.
+__global__ void shift_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  const int32_t count = static_cast<int32_t>(value);
+  out[0] = static_cast<int32_t>(static_cast<uint32_t>(in[0]) << count);  // @shift
+}
+ENTRY(shift, shift_kernel, 1, 1, 0)
+
 int32_t library_variable = 0;
 const int32_t library_table[4] = {3, 1, 4, 1};
 
