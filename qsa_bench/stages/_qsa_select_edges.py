@@ -44,6 +44,7 @@ def edges_of_select() -> Iterator[Case]:
     yield _rows(
         "between-bins-of-a-cluster", exact, _between_bins_of_a_cluster, budget=64, stride=1704
     )
+    yield _rows("first-of-a-part", exact, _first_of_a_part, budget=RATIO * 430, stride=1708)
     # An odd stride shifts every vector of scores: what lies beside a row is lowest, too.
     yield _rows("lowest-scores", ties, _lowest_scores, budget=252, stride=1033)
     for label, positions, tokens, score_cols in (
@@ -113,6 +114,7 @@ def edges_of_select() -> Iterator[Case]:
         reserve=True,
     )
     yield _scores_behind_a_boundary()
+    yield _scores_at_any_address()
     yield ragged_rows(
         "short-rows-all-padding",
         (79, 7),
@@ -220,6 +222,14 @@ def _between_bins_of_a_cluster(random: np.random.Generator) -> list[Array]:
     return [random.permutation(row).astype(np.float32)]
 
 
+def _first_of_a_part(_: np.random.Generator) -> list[Array]:
+    """The cut in a bin of eight scores: with the first block of the second of four parts, and of the first."""
+    second = np.arange(1704, 0, -1) / 8
+    first = second.copy()
+    first[[0, 428]] = first[[428, 0]]
+    return [row.astype(np.float32) for row in (second, first)]
+
+
 def _lowest_scores(random: np.random.Generator) -> list[Array]:
     """The cut in ties at the lowest finite score, alone there or beside the next one."""
     rows = []
@@ -255,6 +265,44 @@ def _scores_behind_a_boundary() -> Case:
         "edge",
         "scores-behind-a-boundary",
         ("score-stride", "memory"),
+        build,
+        oracle_judge(make),
+        checked=True,
+        schedules=ONE_SCHEDULE,
+        reserve=True,
+    )
+
+
+def _scores_at_any_address() -> Case:
+    """A list, again and again, of scores that begin at one address after another.
+
+    Of 34 addresses four bytes apart two each are multiples of 15 and of 17, and one of the two is none of
+    16: a launch that took it for a vector's boundary would read vectors that lie on none.
+    """
+    blocks, places = 70, 34
+
+    def make() -> Launch:
+        # Equal scores are the same from wherever they are read.
+        scores = np.ones(blocks, dtype=np.float32)
+        return Launch([scores], [RATIO * blocks], RATIO * blocks + 1, blocks, 64)
+
+    def build() -> Program:
+        made = program(make(), entry="qsa_select_ids")
+        size = blocks + places - 1
+        scores = Buffer("scores", "f32", (size,), Role.INPUT, np.ones(size, dtype=np.float32))
+        buffers = tuple(scores if one.name == "scores" else one for one in made.buffers)
+        calls = tuple(
+            Call(call.kernel, call.entry, {**call.values, "scores": At("scores", place)})
+            for call in made.calls
+            for place in range(places)
+        )
+        return Program(buffers, calls)
+
+    return Case(
+        STAGE_NAME,
+        "edge",
+        "scores-at-any-address",
+        ("memory",),
         build,
         oracle_judge(make),
         checked=True,

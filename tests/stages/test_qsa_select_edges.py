@@ -34,7 +34,7 @@ def coarse_bins(scores: Array) -> Array:
 
 
 def test_a_mutant_meets_them_only_where_the_others_leave_it_alive() -> None:
-    assert len(CASES) == 20
+    assert len(CASES) == 22
     assert all(case.reserve for case in CASES.values())
 
 
@@ -93,3 +93,23 @@ def test_four_times_a_vast_capacity_is_no_int32(label: str) -> None:
     (call,) = CASES[label].build().calls
     assert int(str(call.values["tokens"])) * 4 > 2**31 - 1 >= int(str(call.values["tokens"]))
     assert int(str(call.values["score_cols"])) * 4 == int(str(call.values["tokens"]))
+
+
+def test_parts_begin_with_a_block_that_is_kept_from_the_bin_of_the_cut() -> None:
+    rows, keep = rows_of(CASES["first-of-a-part"])
+    for row, begins in zip(rows, (428, 0), strict=True):
+        bins = coarse_bins(row)
+        cut = np.sort(row)[::-1][keep - 1]
+        assert row[begins] > cut
+        assert bins[begins] == bins[row == cut][0]
+        assert (bins == bins[begins]).sum() == 8
+
+
+def test_scores_begin_on_every_address_that_could_pass_for_a_vectors() -> None:
+    built = CASES["scores-at-any-address"].build()
+    places = [call.values["scores"].offset for call in built.calls]
+    assert places == list(range(34))
+    for width in (15, 17):
+        for base in range(0, 16 * width, 4):
+            begins = [base + 4 * place for place in places]
+            assert any(at % width == 0 and at % 16 != 0 for at in begins)
