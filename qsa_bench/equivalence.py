@@ -37,6 +37,9 @@ _KEYS: Mapping[str, type] = {
 # "bits": outputs were equal bit for bit. "contract": every check of the stage passed, where the
 # contract leaves a choice (the order of a sum).
 _EQUAL = ("bits", "contract")
+# With `only` an argument speaks of one target: what is equal in the emulation's launch shapes may be a fault
+# in a device's.
+_ONLY = ("only", ("host",))
 _ARCHITECTURE = 90
 _LIMIT_S = 300.0
 _DIGITS = 12
@@ -45,7 +48,10 @@ _UNNAMED = re.compile(rb"(_GLOBAL__N__)[0-9a-f]{8}_")
 
 @dataclass(frozen=True)
 class Argument:
-    """Why a mutant is equivalent; `context` digests the code that the reason speaks of."""
+    """Why a mutant is equivalent; `context` digests the code that the reason speaks of.
+
+    With `only` it is so on that target, and another one can tell it.
+    """
 
     id: str
     context: str
@@ -53,6 +59,11 @@ class Argument:
     date: date
     inputs: int
     equal: str
+    only: str = ""
+
+    def speaks_of(self, target: str) -> bool:
+        """True where the argument holds for a target."""
+        return self.only in ("", target)
 
 
 def read(root: Path, stage: str) -> dict[str, Argument]:
@@ -69,7 +80,8 @@ def read(root: Path, stage: str) -> dict[str, Argument]:
         raise ManifestError(f"reading {path}: {error}") from None
     found: dict[str, Argument] = {}
     for number, row in enumerate(rows, 1):
-        wrong = sorted(set(row) ^ set(_KEYS)) or [
+        key, targets = _ONLY
+        wrong = sorted(set(row) - {key} ^ set(_KEYS)) or [
             key for key, kind in _KEYS.items() if not isinstance(row[key], kind)
         ]
         name = f"reading {path}: equivalent {number}"
@@ -78,6 +90,8 @@ def read(root: Path, stage: str) -> dict[str, Argument]:
         argument = Argument(**row)
         if argument.id in found or not argument.id.startswith(f"{stage}/"):
             raise ManifestError(f"{name}: {argument.id} stands twice, or is of another stage")
+        if key in row and argument.only not in targets:
+            raise ManifestError(f"{name}: {key} is {argument.only!r}, not {' or '.join(targets)}")
         if argument.equal not in _EQUAL:
             raise ManifestError(f"{name}: equal is {argument.equal!r}, not {' or '.join(_EQUAL)}")
         if not argument.reason.strip() or argument.inputs < LEAST_INPUTS:

@@ -219,11 +219,12 @@ class Trials:
             outcome, why = self._equal(mutant, tree)
             return self._judged(mutant, outcome, why, code=result.code)
         argument = self._arguments.get(mutant.id)
-        if argument is not None:
+        if argument is not None and argument.speaks_of(self._target):
             context = equivalence.context_of(mutant, self._root)
             if context == argument.context:
                 why = f"argued {argument.date}: {argument.reason}"
-                return self._judged(mutant, Outcome.EQUIVALENT, why, code=result.code)
+                outcome = Outcome.GPU_ONLY if argument.only else Outcome.EQUIVALENT
+                return self._judged(mutant, outcome, why, code=result.code)
             return replace(
                 result,
                 why=f"its argument of {argument.date} is stale: the code around it is now {context}",
@@ -258,7 +259,12 @@ class Trials:
 
 def refuted(result: MutantResult, arguments: Mapping[str, Argument]) -> MutantResult:
     """Return the result of a mutant that did not survive, held against its argument, if it has one."""
-    if result.mutant.id not in arguments or result.outcome is Outcome.NOT_RUN:
+    argument = arguments.get(result.mutant.id)
+    if (
+        argument is None
+        or not argument.speaks_of(result.target)
+        or result.outcome is Outcome.NOT_RUN
+    ):
         return result
     why = f"argued to be equivalent, but {result.outcome}: take the argument out"
     return replace(result, as_expected=False, why=why)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from qsa_bench import equivalence
+from qsa_bench.equivalence import Argument
+from qsa_bench.model import Expect, Mutant, MutantResult, Outcome
+from qsa_bench.trials import refuted
 from tests.specimen.fixtures import (  # noqa: F401 - fixtures of this module
     specimen_master,
     specimen_session_folder,
@@ -144,6 +149,15 @@ def test_a_survivor_is_exit_4_until_it_is_argued_for_and_again_when_the_code_cha
     assert {m["why"] for m in document["mutants"] if m["outcome"] == "equivalent"} == {
         "argued 2026-01-31: no count is 130"
     }
+    # What is equal in the emulation alone is a device's to tell.
+    tree.write(
+        f"mutations/{STAGE}/equivalent.toml", lines.replace("equal =", 'only = "host"\nequal =')
+    )
+    code, document = tree.json(*words)
+    assert code == 0
+    assert {m["id"] for m in document["mutants"] if m["outcome"] == "gpu-only"} == {
+        m["id"] for m in survivors
+    }
     tree.edit(RANK, "    return QSA_NULL_POINTER;", "    return QSA_NULL_POINTER + 0;")
     code, document = tree.json(*words)
     assert code == 4
@@ -160,6 +174,27 @@ def test_an_argument_without_a_reason_or_enough_inputs_is_refused(tree: Tree) ->
         done = tree.run(*AUTO, "--operator", "barrier")
         assert done.returncode == 8
         assert "needs a reason and 100,000 inputs of evidence" in done.stderr
+
+
+def test_an_argument_for_a_target_that_has_none_is_refused(tree: Tree) -> None:
+    line = (
+        f'[[equivalent]]\nid = "{STAGE}/auto/x"\ncontext = "0"\ndate = 2026-01-31\n'
+        'equal = "bits"\nreason = "so"\ninputs = 100000\nonly = "cuda"\n'
+    )
+    tree.write(f"mutations/{STAGE}/equivalent.toml", line)
+    done = tree.run(*AUTO, "--operator", "barrier")
+    assert done.returncode == 8
+    assert "only is 'cuda', not host" in done.stderr
+
+
+def test_a_device_may_tell_what_is_argued_for_the_host_alone() -> None:
+    mutant = Mutant("s/auto/x", "s", "it is seen", "", Expect.KILLED, "", operator="index")
+    killed = MutantResult(mutant, "cuda", Outcome.KILLED, True)
+    for only, expected in (("host", True), ("", False)):
+        argument = Argument("s/auto/x", "0", "so", date(2026, 1, 31), 100_000, "bits", only)
+        assert refuted(killed, {"s/auto/x": argument}).as_expected is expected
+    held = Argument("s/auto/x", "0", "so", date(2026, 1, 31), 100_000, "bits", "host")
+    assert not refuted(replace(killed, target="host"), {"s/auto/x": held}).as_expected
 
 
 def test_an_argument_for_a_mutant_that_is_no_more_is_refused(tree: Tree) -> None:
