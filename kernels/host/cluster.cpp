@@ -23,12 +23,20 @@ void cluster_arrive(CallSite site) {
   if (launch.cluster_arrived == 0) launch.cluster_site = site;
   ++state.cluster_arrivals;
   checker::arrive_cluster(self);
-  if (++launch.cluster_arrived < launch.threads) return;
+  // What a thread does next may come after what others do when they have waited: every one stops here, and
+  // the order of the launch says who goes on first.
+  if (++launch.cluster_arrived < launch.threads) {
+    block_current(Wait::kArrived);
+    return;
+  }
   launch.cluster_arrived = 0;
   ++launch.cluster_phase;
+  make_ready(&self);
   for (uint32_t i = 0; i < launch.threads; ++i) {
-    if (launch.fibers[i].wait == Wait::kCluster) make_ready(&launch.fibers[i]);
+    const Wait wait = launch.fibers[i].wait;
+    if (wait == Wait::kCluster || wait == Wait::kArrived) make_ready(&launch.fibers[i]);
   }
+  block_current(Wait::kNothing);
 }
 
 void cluster_wait(CallSite site) {

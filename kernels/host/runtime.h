@@ -23,7 +23,8 @@ constexpr uint32_t kMaxWarps = kMaxThreads / kWarpSize;
 constexpr uint64_t kDefaultFuel = 20'000'000'000;  // about a minute of a tight loop
 constexpr bool kChecked = QSA_HOST_CHECKED != 0;
 
-enum class Wait : uint8_t { kNothing, kBarrier, kWarp, kCluster };
+// An arrived thread waits for nothing: it goes on when the barrier is complete, or nobody else can.
+enum class Wait : uint8_t { kNothing, kBarrier, kWarp, kCluster, kArrived };
 
 struct Cta;
 struct Warp;

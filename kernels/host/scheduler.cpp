@@ -60,9 +60,21 @@ void enter(Fiber* fiber) {
   qsa_host_block_index_storage = fiber->cta->block;
 }
 
+// Lets those go on that stopped where they need not. False when there are none.
+bool let_arrived_go_on() {
+  Launch& launch = launch_state;
+  if (launch.cluster_arrived == 0) return false;
+  for (uint32_t i = 0; i < launch.threads; ++i) {
+    if (launch.fibers[i].wait != Wait::kArrived) continue;
+    launch.fibers[i].wait = Wait::kNothing;  // nobody makes it ready again
+    ready.push(launch.fibers[i].stack);
+  }
+  return !ready.empty();
+}
+
 // Runs the next thread that can; with none left, goes back to the launcher. `save` keeps the caller's place.
 inline void run_next(void** save) {
-  if (ready.empty()) {
+  if (ready.empty() && !let_arrived_go_on()) {
     current = nullptr;
     qsa_host_switch_stack(save, launch_state.launcher);
     return;

@@ -50,6 +50,17 @@ def at(kind: str, marker: str) -> tuple[str, int]:
 # --- clusters ---
 
 
+def test_what_lies_between_the_halves_of_a_barrier_may_come_after_it(library: Library) -> None:
+    orders = [{"schedule": SEEDED, "seed": seed} for seed in range(20)]
+    results = library.runs("between_halves", buffers(), [0], orders)
+    assert {int(result.arrays["out"][0]) for result in results} == {0, 1}
+
+
+def test_a_thread_that_has_arrived_may_be_needed_before_the_others_arrive(library: Library) -> None:
+    got = clean(library, "arrive_apart", buffers()).arrays["out"].reshape(4, 64)
+    assert (got[:2] == VALUES[:64][::-1]).all()
+
+
 def test_blocks_of_a_cluster_read_each_others_shared_memory(library: Library) -> None:
     got = clean(library, "neighbour", buffers()).arrays["out"].reshape(8, 32)
     parts = VALUES.reshape(8, 32)

@@ -55,6 +55,28 @@ __global__ void split_barrier_kernel(const int32_t* in, int32_t* out, int64_t va
 }
 ENTRY(split_barrier, split_barrier_kernel, 2, 32, 2)
 
+// Nothing orders what a thread does between the halves of a barrier with what others do after it.
+__global__ void between_halves_kernel(const int32_t*, int32_t* out, int64_t) {
+  const bool is_first = blockIdx.x == 0 && threadIdx.x == 0;
+  qsa::cluster_arrive();
+  if (is_first) atomicMax(&out[0], 1);
+  qsa::cluster_wait();
+  if (blockIdx.x == 1 && threadIdx.x == 31) atomicExch(&out[0], 0);
+}
+ENTRY(between_halves, between_halves_kernel, 2, 32, 2)
+
+// One warp arrives before a barrier of its CTA, the other behind it.
+__global__ void arrive_apart_kernel(const int32_t* in, int32_t* out, int64_t) {
+  QSA_SHARED(int32_t, part, 64);
+  part[threadIdx.x] = in[threadIdx.x];
+  if (threadIdx.x < 32) qsa::cluster_arrive();
+  __syncthreads();
+  if (threadIdx.x >= 32) qsa::cluster_arrive();
+  qsa::cluster_wait();
+  out[blockIdx.x * 64 + threadIdx.x] = part[63 - threadIdx.x];
+}
+ENTRY(arrive_apart, arrive_apart_kernel, 2, 64, 2)
+
 __global__ void remote_atomic_kernel(const int32_t*, int32_t* out, int64_t) {
   QSA_SHARED(int32_t, total, 1);
   if (threadIdx.x == 0) total[0] = 0;
