@@ -62,12 +62,9 @@ __device__ QSA_PASS void count_coarse(Scores& scores, Workspace& shared, Output&
 }
 
 __device__ __forceinline__ Window window_of(const Threshold& threshold, uint32_t need) {
-  Window window;
-  window.lowest = threshold.bin == 0 ? kLowestFinite : coarse_floor(threshold.bin);
-  window.highest = threshold.bin == kBins - 1 ? kLargestFinite : coarse_ceiling(threshold.bin);
-  window.need = need - threshold.above;
-  window.population = threshold.population;
-  return window;
+  const float lowest = threshold.bin == 0 ? kLowestFinite : coarse_floor(threshold.bin);
+  const float highest = threshold.bin == kBins - 1 ? kLargestFinite : coarse_ceiling(threshold.bin);
+  return Window{lowest, highest, need - threshold.above, threshold.population};
 }
 
 // What a thread holds of a window.

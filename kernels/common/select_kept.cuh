@@ -72,7 +72,7 @@ struct Kept<kThreads, kVectors, false> {
 // have a copy of that code for each. (16384 x 2048, ids: 70 us instead of 61.)
 #if QSA_HOST || defined(QSA_SELECT_FEW_SHAPES)
 template <int kVectors, int kCtas>
-constexpr bool kIsHidden = kCtas > 1;  // of the two shapes there, one for each
+constexpr bool kIsHidden = kCtas == 1;  // of the two shapes there, one for each
 #else
 template <int kVectors, int kCtas>
 constexpr bool kIsHidden = kVectors == 1;

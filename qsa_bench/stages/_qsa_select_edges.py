@@ -45,6 +45,7 @@ def edges_of_select() -> Iterator[Case]:
         "between-bins-of-a-cluster", exact, _between_bins_of_a_cluster, budget=64, stride=1704
     )
     yield _rows("first-of-a-part", exact, _first_of_a_part, budget=RATIO * 430, stride=1708)
+    yield _rows("ties-of-the-last-part", ties, _ties_of_the_last_part, budget=512, stride=1708)
     # An odd stride shifts every vector of scores: what lies beside a row is lowest, too.
     yield _rows("lowest-scores", ties, _lowest_scores, budget=252, stride=1033)
     for label, positions, tokens, score_cols in (
@@ -228,6 +229,13 @@ def _first_of_a_part(_: np.random.Generator) -> list[Array]:
     first = second.copy()
     first[[0, 428]] = first[[428, 0]]
     return [row.astype(np.float32) for row in (second, first)]
+
+
+def _ties_of_the_last_part(random: np.random.Generator) -> list[Array]:
+    """The cut in equal scores, more than are ranked, of which the first three of four parts have none."""
+    row = random.uniform(0.5, 1.4, 1704)
+    row[1400:] = 7.0
+    return [row.astype(np.float32)]
 
 
 def _lowest_scores(random: np.random.Generator) -> list[Array]:

@@ -34,7 +34,7 @@ def coarse_bins(scores: Array) -> Array:
 
 
 def test_a_mutant_meets_them_only_where_the_others_leave_it_alive() -> None:
-    assert len(CASES) == 22
+    assert len(CASES) == 23
     assert all(case.reserve for case in CASES.values())
 
 
@@ -113,3 +113,10 @@ def test_scores_begin_on_every_address_that_could_pass_for_a_vectors() -> None:
         for base in range(0, 16 * width, 4):
             begins = [base + 4 * place for place in places]
             assert any(at % width == 0 and at % 16 != 0 for at in begins)
+
+
+def test_the_ties_of_the_cut_lie_in_the_last_part_and_are_more_than_are_ranked() -> None:
+    (row,), keep = rows_of(CASES["ties-of-the-last-part"])
+    tied = np.flatnonzero(row == row.max())
+    assert tied.size > max(128, keep)
+    assert tied.min() > 3 * 428
