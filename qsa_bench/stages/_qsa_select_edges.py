@@ -130,6 +130,8 @@ def edges_of_select() -> Iterator[Case]:
     )
     yield _vast_capacity("vast-capacity", 1700, None)
     yield _vast_capacity("vast-capacity-sm80", 1100, 80)
+    # Eight CTAs and four blocks a part's unit are 2**5, times 2**27 vectors.
+    yield _vast_capacity("greatest-capacity", 1700, None, tokens=2**31 - 1)
 
 
 def _rows(
@@ -319,9 +321,10 @@ def _scores_at_any_address() -> Case:
     )
 
 
-def _vast_capacity(label: str, blocks: int, compute_capability: int | None) -> Case:
-    """A list of a row that is short for its capacity, 2**30 tokens: four times as many are no int."""
-    tokens = 1 << 30
+def _vast_capacity(
+    label: str, blocks: int, compute_capability: int | None, tokens: int = 2**30
+) -> Case:
+    """A list of a row that is short for its capacity, 2**30 tokens or more: four times as many are no int."""
     scores = families.relu4(families.seeded(STAGE_NAME, "edge", label), blocks)
     position = RATIO * blocks + 1
     near = Launch([scores], [position], position + 1, blocks, compute_capability=compute_capability)
