@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -177,6 +178,22 @@ def as_they_end(
         done, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
         meanwhile()
         yield from done
+
+
+@contextmanager
+def stoppable_pool(jobs: int, stop: Callable[[], None]) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of `jobs` threads; what ends the block early calls `stop`, and what waits never begins.
+
+    `stop` has to end what is under way.
+    """
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        yield pool
+    except BaseException:
+        stop()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def gate_in_parallel(

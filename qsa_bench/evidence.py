@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from qsa_bench import baseline
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.parity import PLAIN, StageBuilds, Workload
 from qsa_bench.program import At, Program
@@ -51,14 +52,18 @@ def gather(
     left = {names[0]: mutated[names[0]] for names in alike.values()}
     equal = dict.fromkeys(left, 0)
     differing: dict[str, str] = {}
-    with ThreadPoolExecutor(jobs) as pool:
+    stopped = threading.Event()
+    with baseline.stoppable_pool(jobs, stopped.set) as pool:
         for group in _grouped(_batches(stage, inputs, entry), jobs):
 
             def one(batch: _Batch, left: Mapping[str, StageBuilds] = left) -> dict[str, str]:
-                return _differing(stage, production, left, batch[0], by_contract)
+                return _differing(stage, production, left, batch[0], by_contract, stopped)
 
-            for batch, told in zip(group, pool.map(one, group), strict=True):
+            futures = [pool.submit(one, batch) for batch in group]
+            for _ in baseline.as_they_end(futures):
                 on_batch()
+            for batch, future in zip(group, futures, strict=True):
+                told = future.result()
                 for name in left:
                     equal[name] += 0 if name in told else batch[1]
                 differing = {**told, **differing}
@@ -119,6 +124,7 @@ def _differing(
     mutated: Mapping[str, StageBuilds],
     cases: list[Case],
     by_contract: bool,
+    stopped: threading.Event,
 ) -> dict[str, str]:
     """Return, by mutant, the first case whose outputs differ; only those that have one."""
     found: dict[str, str] = {}
@@ -127,6 +133,8 @@ def _differing(
     with Workload(stage, held, "host", 0) as workload:
         clean = {} if by_contract else workload.gate(production, modes=(PLAIN,)).digests
         for name, builds in mutated.items():
+            if stopped.is_set():
+                break
             seen = workload.gate(builds, modes=(PLAIN,))
             differ = [case for case, digests in clean.items() if seen.digests.get(case) != digests]
             differ += [verdict.case for verdict in seen.failures]

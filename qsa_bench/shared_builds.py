@@ -59,7 +59,9 @@ def forms_of(chosen: Sequence[Mutant], root: Path) -> list[Form]:
         for path, text in changed.items():
             if path not in sources:
                 sources[path] = Source(path, locate(path).read_bytes())
-            own[path] = choices.choices_of(sources[path], text.encode())
+            # Offsets are those of plain ASCII alone: others are built by themselves.
+            is_ascii = sources[path].content.isascii()
+            own[path] = choices.choices_of(sources[path], text.encode()) if is_ascii else ()
         if own and all(own.values()):
             found.append(Form(mutant, own))
     return found

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from qsa_bench import baseline
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.evidence import calling
 from qsa_bench.model import Role
@@ -30,3 +33,32 @@ def test_an_entry_that_no_generated_case_calls_is_refused() -> None:
     case = STAGE.generated(7)[0]
     with pytest.raises(NothingSelectedError, match=r"no call of qsa_pool in qsa_score/generated/7"):
         calling(case, "qsa_pool")
+
+
+def test_what_waits_in_an_interrupted_pool_never_begins() -> None:
+    begun: list[int] = []
+    stopped = threading.Event()
+    under_way = threading.Semaphore(0)
+
+    def task(number: int) -> None:
+        begun.append(number)
+        under_way.release()
+        stopped.wait()
+
+    with pytest.raises(KeyboardInterrupt), baseline.stoppable_pool(2, stopped.set) as pool:
+        for number in range(6):
+            pool.submit(task, number)
+        for _ in range(2):
+            under_way.acquire()
+        raise KeyboardInterrupt
+    assert sorted(begun) == [0, 1]
+
+
+def test_a_pool_that_nothing_interrupts_ends_its_tasks() -> None:
+    stopped = threading.Event()
+    with baseline.stoppable_pool(2, stopped.set) as pool:
+        futures = [pool.submit(lambda number=number: number) for number in range(6)]
+        for future in baseline.as_they_end(futures):
+            future.result()
+    assert [future.result() for future in futures] == list(range(6))
+    assert not stopped.is_set()

@@ -6,10 +6,8 @@ The reason is a person's to write; without one the file is refused.
 from __future__ import annotations
 
 import datetime
-import functools
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from qsa_bench import baseline, equivalence, evidence, mutants, resources
@@ -50,10 +48,13 @@ def _argue(
 ) -> None:
     builder = Builder(resources.cache_root())
     production = baseline.build_or_raise(builder, stage, "host", modes=(PLAIN,), flags=host.BARE)
-    with ThreadPoolExecutor(request.jobs) as pool:
-        made = list(pool.map(functools.partial(_build, builder, stage), chosen))
+    with baseline.stoppable_pool(request.jobs, lambda: None) as pool:  # a compiler ends soon
+        made = [pool.submit(_build, builder, stage, mutant) for mutant in chosen]
+        for future in baseline.as_they_end(made):
+            future.result()
     built: dict[str, StageBuilds] = {}
-    for mutant, builds in zip(chosen, made, strict=True):
+    for mutant, future in zip(chosen, made, strict=True):
+        builds = future.result()
         if builds.failure is None:
             built[mutant.id] = builds
         else:
