@@ -26,8 +26,10 @@ extern "C" const char _end __attribute__((visibility("hidden")));
 namespace qsa::host {
 
 // What is remembered of a byte: its last write, and up to three reads since then that are not ordered with
-// each other. A write is compared with all of them. Three suffice: a fourth reader is forgotten only when the
-// three already stand for two warps, or for three lanes of its own.
+// each other. A write is compared with all of them. Of a CTA three suffice: a fourth reader is forgotten only
+// when the three already stand for two warps, or for three lanes of its own. Of a cluster's CTAs each has a
+// place, up to three. A last atomic that is not ordered with those of other CTAs before it leaves them in
+// these places too, with their kAtomic.
 struct Cell {
   uint64_t write;
   uint64_t reads[3];
@@ -56,9 +58,12 @@ std::vector<uint64_t> blocks;      // the block of every CTA of this launch, by 
 uint32_t next_serial = 1;
 uint32_t launch_first;  // the first serial of this launch
 uint32_t group_first;   // and of the resident CTAs
-// The epoch from which on a CTA's accesses were after its arrival at a cluster barrier, by rank and barrier
-// mod 4.
-uint32_t released[kMaxClusterSize][4];
+// The epoch from which on a thread's accesses were after its arrival at a cluster barrier, by barrier mod 4.
+struct Released {
+  uint32_t from[4];
+};
+std::vector<Released> released;  // by Fiber::stack
+uint32_t cta_threads;
 
 // Bytes a kernel overwrote where it had no business, put back when the launch ends: the process goes on.
 struct Overwritten {
@@ -100,13 +105,20 @@ struct Self {
       if (epoch_of(other) < acquired) return true;
       const uint32_t thread = thread_of(other);
       if (thread == fiber->index && (other & kSeveral) == 0) return true;
-      if (thread / kWarpSize != fiber->index / kWarpSize) return false;
-      return clock_of(other) < clock_of_warp(*fiber).known[fiber->lane][thread % kWarpSize];
+      if (thread / kWarpSize == fiber->index / kWarpSize &&
+          clock_of(other) < clock_of_warp(*fiber).known[fiber->lane][thread % kWarpSize])
+        return true;
+      return launch_state.shape.cluster > 1 && met(other);
     }
     if (serial < (shared ? group_first : launch_first)) return true;
-    if (serial < group_first) return false;
+    return serial >= group_first && met(other);
+  }
+
+  // Before its thread arrived at the last cluster barrier that this one has waited for.
+  bool met(Stamp other) const {
     const uint32_t waits = launch_state.states[fiber->stack].cluster_waits;
-    return waits != 0 && epoch_of(other) < released[serial - group_first][waits % 4];
+    const uint32_t stack = (serial_of(other) - group_first) * cta_threads + thread_of(other);
+    return waits != 0 && epoch_of(other) < released[stack].from[waits % 4];
   }
 };
 
@@ -117,15 +129,29 @@ struct Conflict {
 
 uint32_t warp_of(Stamp stamp) { return static_cast<uint32_t>(stamp >> (kThreadShift + 5)); }  // CTA and warp
 
+// Of places that are all taken: the last that a CTA has beside another, for one that has none yet.
+Stamp* place_of_another(Cell& cell, Stamp now) {
+  Stamp* place = nullptr;
+  for (uint32_t i = 0; i < 3; ++i) {
+    if (serial_of(cell.reads[i]) == serial_of(now)) return nullptr;
+    for (uint32_t j = 0; j < i; ++j) {
+      if (serial_of(cell.reads[i]) == serial_of(cell.reads[j])) place = &cell.reads[i];
+    }
+  }
+  return place;
+}
+
 void remember_read(Cell& cell, const Self& self) {
   Stamp* place = nullptr;
   for (Stamp& read : cell.reads) {
+    if ((read & kAtomic) != 0) continue;
     if (read == 0 || self.after(read)) {
       // What is ordered before this read adds nothing to it.
       read = 0;
       if (place == nullptr) place = &read;
     }
   }
+  if (place == nullptr && launch_state.shape.cluster > 1) place = place_of_another(cell, self.now);
   if (place != nullptr) {
     *place = self.now;
     return;
@@ -147,6 +173,10 @@ Conflict read_cell(Cell& cell, const Self& self, bool& uninitialised) {
     uninitialised = true;
   } else if (!self.after(cell.write)) {
     conflict = Conflict{cell.write, true};
+  } else if ((cell.write & kSeveral) != 0) {
+    for (const Stamp other : cell.reads) {
+      if ((other & kAtomic) != 0 && !self.after(other)) conflict = Conflict{other, true};
+    }
   }
   remember_read(cell, self);
   return conflict;
@@ -157,8 +187,15 @@ Conflict write_cell(Cell& cell, const Self& self, Access kind, bool& uninitialis
   if (!atomic && cell.write == self.now && (cell.reads[0] | cell.reads[1] | cell.reads[2]) == 0)
     return Conflict{};
   Conflict conflict;
+  Stamp others[3] = {};  // atomics of other CTAs that are not ordered with this one
+  uint32_t count = 0;
   for (const Stamp read : cell.reads) {
-    if (read != 0 && !self.after(read)) conflict = Conflict{read, false};
+    if (read == 0 || self.after(read)) continue;
+    if (atomic && (read & kAtomic) != 0) {
+      if (serial_of(read) != serial_of(self.now)) others[count++] = read;
+    } else {
+      conflict = Conflict{read, (read & kAtomic) != 0};
+    }
   }
   if (kind == Access::kAtomicUpdate && never_written(cell, self)) uninitialised = true;
   Stamp now = self.now | (atomic ? kAtomic : 0);
@@ -167,9 +204,12 @@ Conflict write_cell(Cell& cell, const Self& self, Access kind, bool& uninitialis
       conflict = Conflict{cell.write, true};
     } else {
       now |= kSeveral;
+      const bool is_resident = serial_of(cell.write) >= group_first;
+      if (is_resident && serial_of(cell.write) != serial_of(self.now) && count < 3)
+        others[count++] = cell.write;
     }
   }
-  cell = Cell{now, {0, 0, 0}};
+  cell = Cell{now, {others[0], others[1], others[2]}};
   return conflict;
 }
 
@@ -346,6 +386,8 @@ void start_launch() {
   blocks.clear();
   threads.resize(std::max<size_t>(threads.size(), launch_state.threads));
   warps.resize(size_t{kMaxClusterSize} * kMaxWarps);
+  released.resize(threads.size());
+  cta_threads = launch_state.threads / launch_state.shape.cluster;
 }
 
 void end_launch() {
@@ -366,7 +408,7 @@ bool start_group(uint64_t first_block) {
   group_first = next_serial;
   next_serial += size;
   for (uint32_t rank = 0; rank < size; ++rank) blocks.push_back(first_block + rank);
-  memset(released, 0, sizeof(released));
+  if (size > 1) std::fill(released.begin(), released.end(), Released{});
   return true;
 }
 
@@ -398,7 +440,7 @@ void end_cta(const Cta& cta) {
       const Target target{array.name, offset};
       if (is_late(cell.write)) report_return(target, cell.write, true);
       for (const Stamp read : cell.reads) {
-        if (is_late(read)) report_return(target, read, false);
+        if (is_late(read)) report_return(target, read, (read & kAtomic) != 0);
       }
     };
     const uint64_t begin = cta.rank * kArenaBytes + array.offset;
@@ -448,12 +490,7 @@ void sync_warp(Warp& warp, uint32_t mask) {
 void arrive_cluster(Fiber& fiber) {
   const Stamp now = threads[fiber.stack].now;
   stamp_thread(fiber, epoch_of(now) + 1, clock_of(now));
-  released[fiber.cta->rank][state_of(fiber).cluster_arrivals % 4] = epoch_of(now) + 1;
-}
-
-void wait_cluster(Fiber& fiber) {
-  ThreadClock& clock = threads[fiber.stack];
-  clock.acquired = std::max(clock.acquired, released[fiber.cta->rank][state_of(fiber).cluster_waits % 4]);
+  released[fiber.stack].from[state_of(fiber).cluster_arrivals % 4] = epoch_of(now) + 1;
 }
 
 void load_row(CallSite site, const void* row) { access_wide(site, row, Access::kRead, true); }

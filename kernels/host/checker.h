@@ -27,7 +27,6 @@ void end_cta(const Cta& cta);
 void sync_cta(Cta& cta);
 void sync_warp(Warp& warp, uint32_t mask);
 void arrive_cluster(Fiber& fiber);
-void wait_cluster(Fiber& fiber);
 
 // Accesses the runtime makes for the running thread: 16 bytes, 16-byte aligned.
 void load_row(CallSite site, const void* row);
@@ -50,7 +49,6 @@ inline void end_cta(const Cta&) {}
 inline void sync_cta(Cta&) {}
 inline void sync_warp(Warp&, uint32_t) {}
 inline void arrive_cluster(Fiber&) {}
-inline void wait_cluster(Fiber&) {}
 inline void load_row(CallSite, const void*) {}
 inline void receive(Fiber&, const void*) {}
 inline uint32_t copy_source(CallSite, const void*) { return 0; }

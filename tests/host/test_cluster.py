@@ -61,6 +61,24 @@ def test_a_thread_that_has_arrived_may_be_needed_before_the_others_arrive(librar
     assert (got[:2] == VALUES[:64][::-1]).all()
 
 
+@pytest.mark.parametrize(("value", "marker"), [(0, "late-atomic"), (1, "late-read")])
+def test_a_visitor_is_remembered_beside_the_owners_own(
+    library: Library, value: int, marker: str
+) -> None:
+    # It comes before the owner returns, or after.
+    for result in library.runs("late_visitor", buffers(), [value], ORDERS):
+        (finding,) = result.findings
+        assert "and nothing orders the two" in finding["message"] or (
+            (finding["kind"], result.line(finding)[1]) == at("bounds", marker)
+        )
+
+
+def test_warps_may_arrive_on_both_sides_of_their_blocks_barrier(library: Library) -> None:
+    clean(library, "skewed", buffers())
+    for result in library.runs("skewed", buffers(), [1], ORDERS):
+        assert "race" in result.kinds()
+
+
 def test_blocks_of_a_cluster_read_each_others_shared_memory(library: Library) -> None:
     got = clean(library, "neighbour", buffers()).arrays["out"].reshape(8, 32)
     parts = VALUES.reshape(8, 32)

@@ -77,6 +77,47 @@ __global__ void arrive_apart_kernel(const int32_t* in, int32_t* out, int64_t) {
 }
 ENTRY(arrive_apart, arrive_apart_kernel, 2, 64, 2)
 
+// What another CTA did in shared memory before the CTA that has it returned: an atomic (0), after which the
+// owner's own come, or a read (1), beside three of the owner's warps.
+__global__ void late_visitor_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, part, 96);
+  part[threadIdx.x] = in[threadIdx.x];
+  qsa::cluster_sync();
+  const bool is_owner = qsa::cluster_rank() == 0;
+  int32_t* const target = qsa::map_shared_rank(part, 0);
+  int32_t seen = 0;
+  if (value == 0) {
+    if (!is_owner && threadIdx.x == 0) atomicAdd(target, 1);  // @late-atomic
+    __syncthreads();
+    if (is_owner && threadIdx.x == 0) atomicAdd(part, 1);
+  } else {
+    if (is_owner) seen = part[7];
+    if (!is_owner && threadIdx.x == 0) seen = target[7];  // @late-read
+  }
+  out[blockIdx.x * 96 + threadIdx.x] = seen;
+}
+ENTRY(late_visitor, late_visitor_kernel, 2, 96, 2)
+
+// Warps that arrive on different sides of a barrier of their CTA; behind the wait they race (1) or, with a
+// barrier between, do not (0). What the late one wrote before it arrived, the other CTA may read.
+__global__ void skewed_kernel(const int32_t* in, int32_t* out, int64_t value) {
+  QSA_SHARED(int32_t, part, 64);
+  QSA_SHARED(int32_t, own, 64);
+  if (threadIdx.x < 32) qsa::cluster_arrive();
+  __syncthreads();
+  part[threadIdx.x] = in[threadIdx.x];
+  if (threadIdx.x >= 32) qsa::cluster_arrive();
+  qsa::cluster_wait();
+  const unsigned next = (qsa::cluster_rank() + 1) % qsa::cluster_size();
+  int32_t got = threadIdx.x >= 32 ? qsa::map_shared_rank(part, next)[threadIdx.x] : 0;
+  if (threadIdx.x < 32) own[threadIdx.x] = in[threadIdx.x];
+  if (value == 0) __syncthreads();
+  if (threadIdx.x >= 32) got += own[threadIdx.x - 32];  // @skewed-read
+  qsa::cluster_sync();
+  out[blockIdx.x * 64 + threadIdx.x] = got;
+}
+ENTRY(skewed, skewed_kernel, 2, 64, 2)
+
 __global__ void remote_atomic_kernel(const int32_t*, int32_t* out, int64_t) {
   QSA_SHARED(int32_t, total, 1);
   if (threadIdx.x == 0) total[0] = 0;
