@@ -69,6 +69,7 @@ def shapes() -> Iterator[Case]:
             lambda keys=keys, rows=rows: _wide_launch(keys, rows),  # type: ignore[misc]
             schedules=ONE_SCHEDULE,
             variants=tuple((entries, ending, ("cuda",)) for entries, ending, _ in VARIANTS),
+            reserve=True,
             large=True,
         )
     # Two ranges, of four tiles and of three. The second one's third tile, the first to be copied while
