@@ -19,6 +19,7 @@
 #include "host/access.h"
 #include "host/crash.h"
 #include "host/findings.h"
+#include "host/overwritten.h"
 
 extern "C" const char __ehdr_start __attribute__((visibility("hidden")));
 extern "C" const char _end __attribute__((visibility("hidden")));
@@ -65,14 +66,7 @@ struct Released {
 std::vector<Released> released;  // by Fiber::stack
 uint32_t cta_threads;
 
-// Bytes a kernel overwrote where it had no business, put back when the launch ends: the process goes on.
-struct Overwritten {
-  unsigned char* address;
-  uint32_t bytes;
-  unsigned char before[16];
-};
-std::vector<Overwritten> overwritten;
-constexpr size_t kMaxOverwritten = 1u << 20;
+Overwritten overwritten;
 
 WarpClock& clock_of_warp(const Fiber& fiber) {
   return warps[fiber.cta->rank * kMaxWarps + fiber.index / kWarpSize];
@@ -248,23 +242,11 @@ void access_cells(const Shadow& shadow, uint64_t offset, uint64_t bytes, Access 
   if (conflict.with != 0) report_race(target, bytes, kind, origin, conflict.with, conflict.wrote);
 }
 
-void keep_overwritten(uintptr_t address, uint64_t bytes) {
-  for (uint64_t done = 0; done < bytes;) {
-    Overwritten piece{};
-    piece.address = reinterpret_cast<unsigned char*>(address + done);
-    piece.bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes - done, sizeof(piece.before)));
-    memcpy(piece.before, piece.address, piece.bytes);
-    overwritten.push_back(piece);
-    done += piece.bytes;
-  }
-  if (overwritten.size() > kMaxOverwritten) abandon_launch(QSA_HOST_TRAPPED);
-}
-
 void outside(uintptr_t address, uint64_t bytes, Access kind, Origin origin, const char* what) {
   report_bounds(address, bytes, kind, origin, what);
   if (kind == Access::kRead) return;
   const Probe probe(origin.code);
-  keep_overwritten(address, bytes);
+  if (!overwritten.keep(address, bytes)) abandon_launch(QSA_HOST_TRAPPED);
 }
 
 void access_arena(int64_t owner, uintptr_t address, uint64_t bytes, Access kind, Origin origin) {
@@ -390,13 +372,7 @@ void start_launch() {
   cta_threads = launch_state.threads / launch_state.shape.cluster;
 }
 
-void end_launch() {
-  for (size_t i = overwritten.size(); i > 0; --i) {
-    const Overwritten& piece = overwritten[i - 1];
-    memcpy(piece.address, piece.before, piece.bytes);
-  }
-  overwritten.clear();
-}
+void end_launch() { overwritten.put_back(); }
 
 bool start_group(uint64_t first_block) {
   const uint32_t size = launch_state.shape.cluster;
