@@ -12,6 +12,9 @@ std::vector<Buffer> buffers;
 
 namespace {
 
+// Linux maps nothing below this address.
+constexpr uintptr_t kNullBytes = 64 * 1024;
+
 uint64_t generation = 1;
 
 // How far outside [begin, end) an address is; 0 inside.
@@ -76,6 +79,12 @@ Buffer* find_buffer(uintptr_t address) {
 Place nearest_place(const void* pointer) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
   Place nearest;
+  // What lies there is no buffer's neighbour, and how far from one differs from run to run.
+  if (address < kNullBytes) {
+    nearest.text = format("%llu bytes from a null pointer", static_cast<unsigned long long>(address));
+    return nearest;
+  }
+  nearest.text = "an address near no buffer";
   uint64_t least = UINT64_MAX;
   const auto consider = [&](const std::string& name, uintptr_t begin, uintptr_t end) {
     const uint64_t far = distance(address, begin, end);

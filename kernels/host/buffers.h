@@ -40,7 +40,7 @@ Buffer* find_buffer(uintptr_t address);
 struct Place {
   std::string name;    // of the nearest buffer or array; empty: there is none at all
   int64_t offset = 0;  // from its start
-  std::string text;    // "12 bytes past the end of scores"
+  std::string text;    // "12 bytes past the end of scores", never empty
 };
 Place nearest_place(const void* address);
 

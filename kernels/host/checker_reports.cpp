@@ -135,8 +135,7 @@ void report_bounds(uintptr_t address, uint64_t bytes, Access kind, Origin origin
   if (findings_full()) return;
   const Place place = nearest_place(reinterpret_cast<const void*>(address));
   if (!is_new("bounds", place.name, origin)) return;
-  const std::string where = place.name.empty() ? std::string("an address near no buffer") : place.text;
-  add("bounds", name_of(*current) + " " + now(kind) + " " + bytes_text(bytes) + " at " + where + what,
+  add("bounds", name_of(*current) + " " + now(kind) + " " + bytes_text(bytes) + " at " + place.text + what,
       place.name, !place.name.empty(), place.offset, origin);
 }
 

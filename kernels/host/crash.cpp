@@ -54,8 +54,8 @@ void handle(int signal, siginfo_t* info, void* raw_context) {
         finding.buffer = place.name;
         finding.offset = place.offset;
         finding.has_offset = true;
-        finding.message += ", " + place.text;
       }
+      finding.message += ", " + place.text;
     }
   }
   print_line("QSA_HOST_CRASH ", to_json(finding));

@@ -48,6 +48,15 @@ def test_a_faulting_write_says_that_it_writes(library: Library) -> None:
     assert finding["offset"] < 0
 
 
+def test_a_write_through_a_null_pointer_is_no_buffers(library: Library) -> None:
+    crash = library.crash("null_write", buffers(), [3])
+    assert crash.exit_code == CRASH_EXIT_CODE
+    finding = crash.finding()
+    assert finding["message"].endswith("memory that is not there, 12 bytes from a null pointer")
+    assert "buffer" not in finding
+    assert finding["thread"] == [6, 0, 0]
+
+
 def test_a_division_by_zero_is_a_crash(library: Library) -> None:
     good = library.run("division", buffers(), [5])
     assert (good.status, good.arrays["out"][0]) == (0, 1)

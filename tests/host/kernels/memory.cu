@@ -350,6 +350,12 @@ __global__ void crash_write_kernel(const int32_t*, int32_t* out, int64_t value) 
 }
 ENTRY(crash_write, crash_write_kernel, 1, 32, 0)
 
+__global__ void null_write_kernel(const int32_t*, int32_t*, int64_t value) {
+  int32_t* volatile nowhere = nullptr;
+  if (threadIdx.x == 6) nowhere[value] = 1;
+}
+ENTRY(null_write, null_write_kernel, 1, 32, 0)
+
 __global__ void division_kernel(const int32_t* in, int32_t* out, int64_t value) {
   out[threadIdx.x] = in[0] / static_cast<int32_t>(value);  // @division
 }
