@@ -31,7 +31,7 @@ class MutateRequest:
     automatic ones run. `in_diff` is a diff: only what it touches. `sample` mutants of all, drawn
     with `sample_seed`; `shard` is (K, N), K from 1. After `stop_after_s` no further mutant begins.
     `first_kill` runs an automatic mutant no further than to the first check that sees it.
-    `separate_builds` builds each mutant written by hand by itself, though many could share a build.
+    `separate_builds` builds each mutant by itself, though many could share a build.
     `executor` is "local" or "ray", which spreads them over the cluster at `address`. `results` None
     keeps nothing on the disk. `fresh` runs every mutant, also one whose outcome is kept from an
     earlier run. `sanitizers` are tools that a mutant on a device is run under, too.

@@ -1,4 +1,4 @@
-"""Equal machine code as a proof, and equivalences that a person argued, which go stale.
+"""Equivalences that a person argued, which go stale.
 
 `mutations/<stage>/equivalent.toml` holds the arguments: a line for a mutant that survives because
 no input can tell it from the production kernel. Each names the digest of the function around it.
@@ -7,22 +7,16 @@ no input can tell it from the production kernel. Each names the digest of the fu
 from __future__ import annotations
 
 import hashlib
-import re
-import shutil
-import subprocess
-import tempfile
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
 
 from qsa_bench import patches
 from qsa_bench.errors import ManifestError
-from qsa_bench.model import Mutant
+from qsa_bench.model import Mutant, Outcome
 from qsa_bench.mutants import ARGUMENTS
-from qsa_bench.targets import cuda, host
 
 # Inputs whose outputs were bitwise equal, beside the argument.
 LEAST_INPUTS = 100_000
@@ -40,10 +34,7 @@ _EQUAL = ("bits", "contract")
 # With `only` an argument speaks of one target: what is equal in the emulation's launch shapes may be a fault
 # in a device's.
 _ONLY = ("only", ("host",))
-_ARCHITECTURE = 90
-_LIMIT_S = 300.0
 _DIGITS = 12
-_UNNAMED = re.compile(rb"(_GLOBAL__N__)[0-9a-f]{8}_")
 
 
 @dataclass(frozen=True)
@@ -130,74 +121,29 @@ def context_of(mutant: Mutant, root: Path) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def same_library(mutated: Path, clean: Path) -> bool:
-    """True when two libraries differ in their line tables at most."""
-    return _without_lines(mutated) == _without_lines(clean)
+@dataclass(frozen=True)
+class Said:
+    """What an argument comes to for a mutant that lives; of a stale one nothing."""
+
+    outcome: Outcome
+    why: str
+
+    @property
+    def is_stale(self) -> bool:
+        """True where the code around the mutant is no longer what was argued about."""
+        return self.outcome is Outcome.SURVIVED
 
 
-@lru_cache(maxsize=4)
-def _without_lines(library: Path) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="qsa-bench-code-") as scratch:
-        made = Path(scratch) / "code"
-        subprocess.run(
-            ["objcopy", "--strip-debug", "--remove-section=.note.gnu.build-id", library, made],
-            check=True,
-            capture_output=True,
-        )
-        return made.read_bytes()
-
-
-class UndecidedError(Exception):
-    """A compiler gave no answer in time; what it would have said, equal or not, is not known."""
-
-
-class Compilers:
-    """Compares a mutant's machine code with the production kernel's, by every compiler here.
-
-    What was compiled of the production tree is kept for the next mutant. Safe from threads.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self.has_nvcc = shutil.which(cuda.COMPILER) is not None
-        self._clean = lru_cache(maxsize=None)(lambda *key: self._digest(self._root, *key))
-
-    def same_on_host(self, tree: Path, sources: Iterable[str]) -> bool:
-        """True when g++ makes the same object of each source at -O2."""
-        return all(self._same(tree, source, host.COMPILER) for source in sources)
-
-    def same_on_device(self, tree: Path, sources: Iterable[str]) -> bool:
-        """True when nvcc makes the same device code of each source; False where there is no nvcc."""
-        return self.has_nvcc and all(self._same(tree, source, cuda.COMPILER) for source in sources)
-
-    def _same(self, tree: Path, source: str, compiler: str) -> bool:
-        mutated = self._digest(tree, source, compiler)
-        return mutated is not None and mutated == self._clean(source, compiler)
-
-    @staticmethod
-    def _digest(root: Path, source: str, compiler: str) -> str | None:
-        with tempfile.TemporaryDirectory(prefix="qsa-bench-code-") as scratch:
-            made = Path(scratch) / "code"
-            if compiler == host.COMPILER:
-                command = host.optimised_command(Path(source), made, Path("kernels"))
-            else:
-                command = cuda.code_command(Path(source), made, Path("kernels"), _ARCHITECTURE)
-            try:
-                done = subprocess.run(
-                    command,
-                    cwd=root,
-                    capture_output=True,
-                    stdin=subprocess.DEVNULL,
-                    timeout=_LIMIT_S,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise UndecidedError(
-                    f"{compiler} did not end within {_LIMIT_S:g} s on {source}: nothing says whether "
-                    "its code is the production kernel's; run it again on a quieter machine"
-                ) from None
-            if done.returncode != 0 or not made.exists():
-                return None
-            # nvcc names what lies in an unnamed namespace after the folder it was compiled in.
-            code = _UNNAMED.sub(rb"\g<1>00000000_", made.read_bytes())
-            return hashlib.sha256(code).hexdigest()
+def said_of(
+    mutant: Mutant, target: str, arguments: Mapping[str, Argument], root: Path
+) -> Said | None:
+    """Return what the arguments say of a mutant that lives on a target, or None where they do not."""
+    argument = arguments.get(mutant.id)
+    if argument is None or not argument.speaks_of(target):
+        return None
+    context = context_of(mutant, root)
+    if context != argument.context:
+        why = f"its argument of {argument.date} is stale: the code around it is now {context}"
+        return Said(Outcome.SURVIVED, why)
+    outcome = Outcome.GPU_ONLY if argument.only else Outcome.EQUIVALENT
+    return Said(outcome, f"argued {argument.date}: {argument.reason}")

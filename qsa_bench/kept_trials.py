@@ -54,12 +54,13 @@ class KeptTrials:
 
     def _inputs_of(self, mutant: Mutant) -> tuple[str, ...]:
         """Everything beside the mutant itself that its outcome hangs on."""
+        separate = ("separate builds",) if self.separate_builds else ()
         if not mutant.operator:
-            return (*self.inputs, *(("separate builds",) if self.separate_builds else ()))
+            return (*self.inputs, *separate)
         # nvcc decides whether equal code on the host is equal on the device, too.
         nvcc = str(shutil.which("nvcc") is not None)
         way = ("first kill",) if self.first_kill else ()
-        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)), *way)
+        return (*self.inputs, nvcc, repr(self.arguments.get(mutant.id)), *way, *separate)
 
     def find(self, mutant: Mutant) -> Trial | None:
         """Return what an earlier run found; of Python code its builds say nothing."""

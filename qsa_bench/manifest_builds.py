@@ -7,9 +7,7 @@ not the production kernel's. All others, those that should live among them, are 
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -18,6 +16,7 @@ from qsa_bench import resources, shared_builds
 from qsa_bench.builder import Builder
 from qsa_bench.errors import EnvironmentMissingError
 from qsa_bench.model import Expect, Mutant
+from qsa_bench.once import Once
 from qsa_bench.parity import FIRST_ORDERS, Limits, StageBuilds, Workload, modes_of
 from qsa_bench.shared_builds import Form, SharedBuild, SharedBuilds
 
@@ -56,8 +55,7 @@ class ManifestBuilds:
         rounds = -(-len(forms) // (jobs * _IN_A_GROUP)) or 1
         self._groups = shared_builds.grouped(forms, max(-(-len(forms) // (jobs * rounds)), 1))
         self._group_of = {form.mutant.id: group for group in self._groups for form in group}
-        self._limits: dict[str, Future[Limits | None]] = {}
-        self._lock = threading.Lock()
+        self._limits: Once[str, Limits | None] = Once()
 
     def close(self) -> None:
         """Remove the builds."""
@@ -90,22 +88,13 @@ class ManifestBuilds:
 
     def _limits_of(self, group: tuple[Form, ...], build: SharedBuild) -> Limits | None:
         """Gate a build with nothing chosen; None where it is not the production kernel then."""
-        with self._lock:
-            known = self._limits.get(group[0].mutant.id)
-            mine: Future[Limits | None] = Future()
-            if known is None:
-                self._limits[group[0].mutant.id] = mine
-        if known is not None:
-            return known.result()
-        try:
-            with build.chosen(None) as untouched:
-                clean = self._workload.gate(untouched, first=FIRST_ORDERS)
-            green = not clean.failures and not clean.by_clock
-            mine.set_result(self._joined(clean.limits) if green else None)
-        except BaseException as error:
-            mine.set_exception(error)
-            raise
-        return mine.result()
+        return self._limits.of(group[0].mutant.id, lambda: self._limits_found(build))
+
+    def _limits_found(self, build: SharedBuild) -> Limits | None:
+        with build.chosen(None) as untouched:
+            clean = self._workload.gate(untouched, first=FIRST_ORDERS)
+        green = not clean.failures and not clean.by_clock
+        return self._joined(clean.limits) if green else None
 
     def _joined(self, own: Limits) -> Limits:
         """Return the limits that choices call for; the production kernel's where no case told."""

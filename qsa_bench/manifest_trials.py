@@ -26,6 +26,7 @@ from qsa_bench.parity import (
 from qsa_bench.races import Races
 from qsa_bench.runner import HOST
 from qsa_bench.sanitizer import Sanitizer
+from qsa_bench.shared_builds import without_library
 from qsa_bench.stages.base import Case
 from qsa_bench.trials import Trial, whole_builds, with_orders
 
@@ -65,9 +66,7 @@ def _in_shared_build(
         if not result.as_expected or seen.by_clock:
             return None
         seldom = races.seen(made) if races is not None and mutant.race else None
-        # The mutant's library is gone with its turn.
-        builds = [replace(build, library="") for build in made.all if build.mutant is not None]
-        return Trial(with_orders(result, seldom), kills, builds)
+        return Trial(with_orders(result, seldom), kills, without_library(made))
 
 
 def _alone(

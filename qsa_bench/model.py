@@ -107,6 +107,8 @@ class Kernel:
 
     `short` gives, by target, the defines of a build with fewer instances of the same templates, for
     kernels of which a target compiles many: a mutant of what they share is in every one of them.
+    `parts` are the defines that build its launch shapes for a GPU one by one, those that compile fastest
+    first, by a text that the mangled names of a shape's device functions hold.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Kernel:
     targets: tuple[str, ...] = TARGETS
     axes: Mapping[str, Axis] = field(default_factory=dict)
     short: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.entries:

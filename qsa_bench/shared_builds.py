@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import threading
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from qsa_bench import choices, mutants, patches, resources, schemata
 from qsa_bench.builder import Builder, Sources
 from qsa_bench.model import Build, Mutant
+from qsa_bench.once import Once
 from qsa_bench.operators import Source
 from qsa_bench.parity import StageBuilds, build_stage
 from qsa_bench.places import Choice
@@ -90,6 +90,11 @@ def _cross(form: Form, group: Sequence[Form]) -> bool:
         for other in member.choices.get(path, ())
         for mine in own
     )
+
+
+def without_library(builds: StageBuilds) -> list[Build]:
+    """Return the builds of a chosen mutant for a report: its library is gone with its turn."""
+    return [replace(build, library="") for build in builds.all if build.mutant is not None]
 
 
 class SharedBuild:
@@ -183,28 +188,15 @@ class SharedBuilds:
         self._modes = modes
         self._scratch = scratch
         self._root = resources.tree_root()
-        self._built: dict[str, Future[SharedBuild | None]] = {}
-        self._lock = threading.Lock()
+        self._built: Once[str, SharedBuild | None] = Once()
 
     def of(self, group: tuple[Form, ...]) -> SharedBuild | None:
         """Build a group, once, without those that a compiler refuses; None where that fails."""
-        with self._lock:
-            known = self._built.get(group[0].mutant.id)
-            mine: Future[SharedBuild | None] = Future()
-            if known is None:
-                self._built[group[0].mutant.id] = mine
-                folder = self._scratch / f"group-{len(self._built)}"
-        if known is not None:
-            return known.result()
-        try:
-            mine.set_result(self._build(group, folder))
-        except BaseException as error:
-            mine.set_exception(error)
-            raise
-        return mine.result()
+        return self._built.of(group[0].mutant.id, lambda: self._build(group))
 
-    def _build(self, group: Sequence[Form], folder: Path) -> SharedBuild | None:
+    def _build(self, group: Sequence[Form]) -> SharedBuild | None:
         left = dict(enumerate(group, 1))
+        folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="group-"))
         tree = folder / "tree"
         shutil.copytree(self._root / "kernels", tree / "kernels")
         paths = sorted({path for form in group for path in form.choices})

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qsa_bench import baseline, equivalence, mutants, outcomes, patches, resources
+from qsa_bench import baseline, equal_code, equivalence, mutants, outcomes, patches, resources
 from qsa_bench.builder import Builder, Sources
 from qsa_bench.case_order import CaseOrder
-from qsa_bench.equivalence import Argument, Compilers, UndecidedError
+from qsa_bench.equal_code import Compilers, UndecidedError
+from qsa_bench.equivalence import Argument
 from qsa_bench.model import Build, Kill, Mutant, MutantResult, Outcome, Verdict
+from qsa_bench.once import Once
 from qsa_bench.operators import OPERATORS
 from qsa_bench.parity import (
     CHECKED,
@@ -89,8 +89,13 @@ class Trials:
         arguments: Mapping[str, Argument],
         races: Races | None,
         order: CaseOrder | None = None,
+        *,
+        separate: bool = True,
     ) -> None:
-        """With an `order` of cases a mutant is run up to its first kill, else on all of them."""
+        """With an `order` of cases a mutant is run up to its first kill, else on all of them.
+
+        Where mutants are `separate` all are built here, else those that share no build.
+        """
         self._target = target
         self._builder = builder
         self._production = production
@@ -99,10 +104,10 @@ class Trials:
         self._arguments = arguments
         self._races = races
         self._order = order
+        self._separate = separate
         self._root = resources.tree_root()
-        self._compilers = Compilers(self._root)
-        self._runs: dict[str, Future[_Run]] = {}
-        self._lock = threading.Lock()
+        self._compilers = Compilers(self._root, workload.stage.kernels)
+        self._runs: Once[str, _Run] = Once()
 
     def run(self, mutant: Mutant) -> Trial:
         """Build one mutant on a scratch copy and find out what becomes of it."""
@@ -127,15 +132,15 @@ class Trials:
         if code == _code_of(self._production) and self._same_when_checked(mutant, tree):
             outcome, why = self._equal(mutant, tree)
             return Trial(self._judged(mutant, outcome, why, code=code), (), plain.all)
-        ran = self._once(code, lambda: self._gate(mutant, tree, plain))
+        ran = self._runs.of(code, lambda: self._gate(mutant, tree, plain))
         result, kills = outcomes.result_of(mutant, self._target, ran.verdicts, None, 0.0)
-        result = with_orders(replace(result, code=code), ran.seldom)
+        result = with_orders(result, ran.seldom)
         if ran.stopped and result.as_expected:
             result = replace(result, why=f"{STOPPED}, by {ran.verdicts[0].case}")
         if result.outcome is Outcome.SURVIVED:
-            result = self._survivor(mutant, tree, result)
+            result = self._survivor(mutant, tree, replace(result, code=code))
         else:
-            result = refuted(result, self._arguments)
+            result = refuted(replace(result, code=self._told(code)), self._arguments)
         return Trial(result, kills, ran.builds, by_clock=ran.by_clock)
 
     def _build(self, mutant: Mutant, tree: Path, mode: str) -> StageBuilds:
@@ -165,29 +170,13 @@ class Trials:
         return all(
             build.library is not None
             and clean.library is not None
-            and equivalence.same_library(Path(build.library), Path(clean.library))
+            and equal_code.same_library(Path(build.library), Path(clean.library))
             for build, clean in zip(
                 checked.builds[CHECKED].values(),
                 self._production.builds[CHECKED].values(),
                 strict=True,
             )
         )
-
-    def _once(self, code: str, run: Callable[[], _Run]) -> _Run:
-        """Return what `run` gives for this code; others with the same wait for the first."""
-        with self._lock:
-            known = self._runs.get(code)
-            mine: Future[_Run] = Future()
-            if known is None:
-                self._runs[code] = mine
-        if known is not None:
-            return known.result()
-        try:
-            mine.set_result(run())
-        except BaseException as error:
-            mine.set_exception(error)
-            raise
-        return mine.result()
 
     def _gate(self, mutant: Mutant, tree: Path, plain: StageBuilds) -> _Run:
         cases = self._workload.brief
@@ -218,18 +207,16 @@ class Trials:
         if self._target == "host" and self._compilers.same_on_host(tree, sources):
             outcome, why = self._equal(mutant, tree)
             return self._judged(mutant, outcome, why, code=result.code)
-        argument = self._arguments.get(mutant.id)
-        if argument is not None and argument.speaks_of(self._target):
-            context = equivalence.context_of(mutant, self._root)
-            if context == argument.context:
-                why = f"argued {argument.date}: {argument.reason}"
-                outcome = Outcome.GPU_ONLY if argument.only else Outcome.EQUIVALENT
-                return self._judged(mutant, outcome, why, code=result.code)
-            return replace(
-                result,
-                why=f"its argument of {argument.date} is stale: the code around it is now {context}",
-            )
+        said = equivalence.said_of(mutant, self._target, self._arguments, self._root)
+        if said is not None and said.is_stale:
+            return replace(result, why=said.why)
+        if said is not None:
+            return self._judged(mutant, said.outcome, said.why, code=self._told(result.code))
         return replace(result, why="no check saw it, and nothing says that it is equivalent")
+
+    def _told(self, code: str) -> str:
+        """Return the code of a mutant whose end a shared build may tell: it has none that is one mutant's."""
+        return code if self._separate else ""
 
     def _equal(self, mutant: Mutant, tree: Path) -> tuple[Outcome, str]:
         """Say what equal code on the target comes to on the other one."""

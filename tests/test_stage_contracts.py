@@ -17,6 +17,7 @@ from qsa_bench.builder import Sources
 from qsa_bench.model import DTYPES, STREAM, Entry, Kernel, Mutant, Role
 from qsa_bench.program import Program
 from qsa_bench.stages.base import Case, Stage
+from qsa_bench.stages.qsa_select import KERNEL, SHAPES
 from tests.specimen import trees
 
 # What a pointer or scalar of C is in Python: its element type, and whether it may be written.
@@ -241,3 +242,14 @@ def test_every_manifest_names_clauses_and_checks_of_its_stage_and_its_patch_appl
     }
     for mutant in found:
         assert not mutant.proves.endswith("."), mutant.id
+
+
+def test_the_parts_that_select_is_compiled_in_are_its_launch_table() -> None:
+    source = (resources.tree_root() / KERNEL.source).read_text()
+    table = source[source.index("int32_t launch_rows") : source.index("int32_t refuse(")]
+    launched = {
+        tuple(map(int, shape)) for shape in re.findall(r"spread<(\d+), (\d+), (\d+)>", table)
+    }
+    assert launched
+    assert set(SHAPES) == launched
+    assert len(KERNEL.parts) == len(SHAPES) + 1

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,7 +19,7 @@ from qsa_bench import (
     baseline,
     campaign_notes,
     equivalence,
-    first_kills,
+    first_pass,
     manifest_trials,
     mutants,
     patches,
@@ -33,7 +33,7 @@ from qsa_bench.campaign_requests import MutateRequest
 from qsa_bench.case_order import CaseOrder
 from qsa_bench.errors import NothingSelectedError
 from qsa_bench.exit_codes import ExitCode, combine
-from qsa_bench.first_kills import FirstKills
+from qsa_bench.first_pass import FirstPass
 from qsa_bench.kept_trials import KeptTrials
 from qsa_bench.manifest_builds import ManifestBuilds
 from qsa_bench.model import Kill, Mutant, MutantResult, Outcome, SourceText
@@ -46,7 +46,7 @@ from qsa_bench.shared_builds import Form
 from qsa_bench.stages.base import Case, Stage
 from qsa_bench.store import RunWriter, StoredRun
 from qsa_bench.targets.toolchain import device_name
-from qsa_bench.trials import Trial, Trials, refuted
+from qsa_bench.trials import Trial, Trials
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,9 @@ def _run_stage(
             reuse.outcomes.keep_clean(reuse.inputs, clean)
             order = CaseOrder(workload, clean.limits) if request.first_kill else None
             progress.start(f"{stage.name}: mutants", len(left))
-            if order is not None:
-                quick = FirstKills(builder, builds, workload, order)
+            separate = request.separate_builds or request.target != HOST
+            if not separate:
+                quick = FirstPass(builder, builds, workload, reuse.arguments, order)
                 left = _first_pass(left, quick, request, workload, writer, tally, progress, reuse)
             races = _races(left, stage, cases, builds, request.target)
             trials = Trials(
@@ -246,6 +247,7 @@ def _run_stage(
                 reuse.arguments,
                 races,
                 order,
+                separate=separate,
             )
             with races or nullcontext():
                 _run_mutants(
@@ -334,7 +336,7 @@ def _wavering(first: Seen, second: Seen) -> list[str]:
 
 def _first_pass(
     left: Sequence[Mutant],
-    quick: FirstKills,
+    quick: FirstPass,
     request: MutateRequest,
     workload: Workload,
     writer: RunWriter,
@@ -342,30 +344,29 @@ def _first_pass(
     progress: Progress,
     reuse: KeptTrials,
 ) -> list[Mutant]:
-    """Run groups of mutants that share a build, up to each one's first kill; return who lives."""
+    """Run groups of mutants that share a build; return whose end is not known then."""
 
     def one(group: tuple[Form, ...]) -> None:
         for made in () if tally.is_late() else quick.run(group):
             # What was stopped half-way says nothing of the mutant.
             if workload.stopped.is_set() or tally.is_late():
                 return
-            held = replace(made, result=refuted(made.result, reuse.arguments))
-            reuse.keep(held.result.mutant, held)
-            killed.put(held)
+            reuse.keep(made.result.mutant, made)
+            ended.put(made)
 
-    killed: SimpleQueue[Trial] = SimpleQueue()
+    ended: SimpleQueue[Trial] = SimpleQueue()
     done: set[str] = set()
 
     def record() -> None:
-        while not killed.empty():
-            made = killed.get()
+        while not ended.empty():
+            made = ended.get()
             _record(made, writer, tally)
             done.add(made.result.mutant.id)
             progress.advance(made.result.mutant.id)
 
     pool = ThreadPoolExecutor(request.jobs)
     try:
-        groups = first_kills.groups_of(left, resources.tree_root())
+        groups = first_pass.groups_of(left, resources.tree_root())
         futures = [pool.submit(one, group) for group in groups]
         for future in baseline.as_they_end(futures, record):
             future.result()

@@ -5,7 +5,7 @@ Contract section 1, "select". Kernel: kernels/qsa/select.cu; mutants: mutations/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +60,27 @@ _EXTENTS = (
     Argument("budget", "i64", Role.SCALAR, doc="tokens kept at most, beside the tail"),
     STREAM,
 )
+# The launch table of kernels/qsa/select.cu: threads, vectors a thread, CTAs a row; what compiles fastest
+# (2.9 s for one architecture) first, what compiles slowest (19 s) last.
+SHAPES = (
+    (256, 1, 1),
+    (512, 1, 1),
+    (128, 4, 1),
+    (512, 1, 8),
+    (512, 4, 2),
+    (512, 4, 8),
+    (512, 8, 1),
+    (1024, 8, 1),
+    (1024, 8, 2),
+    (1024, 8, 8),
+)
+
+
+def _defines(shape: tuple[int, int, int]) -> Mapping[str, int]:
+    names = ("QSA_SELECT_THREADS", "QSA_SELECT_VECTORS", "QSA_SELECT_CTAS")
+    return dict(zip(names, shape, strict=True))
+
+
 KERNEL = Kernel(
     STAGE_NAME,
     "kernels/qsa/select.cu",
@@ -84,6 +105,11 @@ KERNEL = Kernel(
         "threads": Axis("QSA_SELECT_THREADS", (128, 256, 512, 1024), "threads a block"),
     },
     short={"cuda": {"QSA_SELECT_FEW_SHAPES": 1}},
+    # Kernels for rows within the budget have no shape, and are in each of these builds.
+    parts={
+        "short_": _defines(SHAPES[0]),
+        **{"kernelILi{}ELi{}ELi{}E".format(*shape): _defines(shape) for shape in SHAPES},
+    },
 )
 
 CLAUSES = {

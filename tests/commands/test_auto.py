@@ -111,7 +111,7 @@ def test_a_survivor_that_no_compiler_decides_in_time_is_no_equivalent_and_not_do
     tree: Tree,
 ) -> None:
     with_a_survivor(tree)
-    tree.edit("qsa_bench/equivalence.py", "_LIMIT_S = 300.0", "_LIMIT_S = 0.001")
+    tree.edit("qsa_bench/equal_code.py", "_LIMIT_S = 300.0", "_LIMIT_S = 0.001")
     words = (*AUTO, "--operator", "arithmetic", "--id", "*/specimen_rank/*")
     code, document = tree.json(*words)
     assert code == 11
@@ -221,6 +221,28 @@ def test_list_and_show_run_nothing(tree: Tree) -> None:
     assert "\n--- a/kernels/specimen/" in shown.stdout
     assert tree.runs() == []
     assert tree.run(*AUTO, "--show", "none/such").returncode == 6
+
+
+def test_builds_that_are_shared_change_no_result(tree: Tree) -> None:
+    some = ("relational", "boundary", "early-return", "statement-deleted")
+    words = [*AUTO, "--fresh", *(word for name in some for word in ("--operator", name))]
+    code, shared = tree.json(*words)
+    separate_code, separate = tree.json(*words, "--separate-builds")
+    assert separate_code == code
+    assert all(mutant.pop("code") for mutant in rows(separate) if mutant["outcome"] == "killed")
+    # Whose end a shared build may tell has no code of its own to be known by.
+    known = {mutant["outcome"] for mutant in rows(shared) if mutant["code"]}
+    assert known <= {"survived", "equivalent", "gpu-only"}
+
+    def told(document: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{k: v for k, v in row.items() if k != "code"} for row in rows(document)]
+
+    for one, other in zip(told(shared), told(separate), strict=True):
+        assert one == other
+    assert shared["kills"] == separate["kills"]
+    from_shared = {b["mutant"] for b in shared["builds"] if "-w" in b["flags"]}
+    assert len(from_shared) > 30
+    assert not any("-w" in build["flags"] for build in separate["builds"])
 
 
 def test_up_to_the_first_kill_the_same_mutants_die_and_no_check_is_called_silent(
