@@ -28,6 +28,7 @@ from qsa_bench.parity import (
     FIRST_ORDERS,
     PLAIN,
     Limits,
+    Seen,
     StageBuilds,
     Workload,
     build_stage,
@@ -108,6 +109,7 @@ class Trials:
         self._root = resources.tree_root()
         self._compilers = Compilers(self._root, workload.stage.kernels)
         self._runs: Once[str, _Run] = Once()
+        self._whole_limits: Once[None, Limits | None] = Once()
 
     def run(self, mutant: Mutant) -> Trial:
         """Build one mutant on a scratch copy and find out what becomes of it."""
@@ -198,8 +200,30 @@ class Trials:
                 more = self._workload.gate(both, self._limits, modes=(CHECKED,))
                 verdicts += more.verdicts
                 by_clock = by_clock or more.by_clock
+        if self._target != HOST and not seen.failures:
+            whole, told = self._gate_whole(mutant, tree)
+            builds += whole
+            verdicts += told.verdicts
+            by_clock = by_clock or told.by_clock
         seldom = self._races.seen(plain) if self._races is not None and mutant.race else None
         return _Run(tuple(verdicts), tuple(builds), by_clock, seldom)
+
+    def _gate_whole(self, mutant: Mutant, tree: Path) -> tuple[tuple[Build, ...], Seen]:
+        """Gate the whole kernels of a mutant that lives in short ones: what these leave out may show it."""
+        nothing = Seen([], {}, Limits())
+        whole = whole_builds(mutant, self._builder, self._workload.stage, self._target, tree)
+        if whole is None or whole.failure is not None:
+            return (whole.all if whole is not None else ()), nothing
+        limits = self._whole_limits.of(None, self._gate_whole_production)
+        if limits is None:
+            return whole.all, nothing
+        return whole.all, self._workload.gate(whole, limits, cases=self._workload.brief)
+
+    def _gate_whole_production(self) -> Limits | None:
+        """Return the limits of the unmutated whole kernels; None where they fail and so prove nothing."""
+        whole = baseline.build_or_raise(self._builder, self._workload.stage, self._target)
+        clean = self._workload.gate(whole, cases=self._workload.brief)
+        return None if clean.failures or clean.by_clock else clean.limits
 
     def _survivor(self, mutant: Mutant, tree: Path, result: MutantResult) -> MutantResult:
         """Ask the optimising compilers, then the arguments, why nothing saw it."""

@@ -169,3 +169,33 @@ def test_a_race_says_in_how_many_of_the_cases_its_share_was_counted(
     page = results.markdown(stored)
     assert "| drops-the-barrier | 0 of 59 | 0% to 6% | 2 of 3 |" in page
     assert "hung or lost the device" in page
+
+
+def test_a_mutant_of_what_a_short_build_leaves_out_is_asked_in_a_whole_one(
+    gpu: FakeGpu, planted: Tree
+) -> None:
+    planted.keep_mutants()
+    stage = "qsa_bench/stages/specimen.py"
+    rank = planted.read(stage).partition("RANK = Kernel(")[2].partition("\n)\n")[0]
+    planted.edit(stage, rank, f'{rank}\n    short={{"cuda": {{"SHORT": 1}}}},')
+    bound = "  if (count < 1 || count > specimen::kMostElements) {"
+    again = "  if (count > specimen::kMostElements) {\n    return QSA_BAD_EXTENT;\n  }"
+    planted.edit("kernels/specimen/rank.cu", bound, f"#ifndef SHORT\n{again}\n#endif\n{bound}")
+    asked = MutateRequest(
+        (STAGE,), "cuda", auto=True, operators=("relational",), id_globs=("*_rank/*",)
+    )
+    stored = mutate.run(asked, NullProgress())
+    (hidden,) = (result for result in stored.mutants if "-  if (count >" in result.mutant.patch)
+    assert (hidden.outcome, hidden.as_expected) == (Outcome.KILLED, True)
+    short = [
+        build
+        for build in stored.builds
+        if build.mutant == hidden.mutant.id and "-DSHORT=1" in build.flags
+    ]
+    whole = [
+        build
+        for build in stored.builds
+        if build.mutant == hidden.mutant.id and "-DSHORT=1" not in build.flags
+    ]
+    assert short
+    assert whole
