@@ -10,7 +10,15 @@ from qsa_bench.model import TARGETS, Finding
 from qsa_bench.program import Program
 from qsa_bench.stages import _qsa_inputs as qsa
 from qsa_bench.stages._qsa_score_judge import judge_entries
-from qsa_bench.stages._qsa_score_launch import BOTH, MMA, STAGE_NAME, Launch, oracle_of, program
+from qsa_bench.stages._qsa_score_launch import (
+    BOTH,
+    MMA,
+    SCALAR,
+    STAGE_NAME,
+    Launch,
+    oracle_of,
+    program,
+)
 from qsa_bench.stages.base import FEW_SCHEDULES, Case, Judge, Outputs
 
 _CHECKED_BYTES = 400_000
@@ -27,8 +35,8 @@ NUMERICS = (
     "three-roundings",
     "block-order",
 )
-# The entries of a case, how its label ends, on which targets.
-VARIANTS = ((BOTH, "", TARGETS), ((MMA,), "-mma", ("cuda",)))
+# The entries of a case, how its label ends, on which targets. Two, as their selections are compared.
+VARIANTS = ((BOTH, "", TARGETS), ((MMA, SCALAR), "-mma", ("cuda",)))
 
 
 def launch_case(

@@ -17,7 +17,7 @@ from qsa_bench.bf16 import round_to_bf16
 from qsa_bench.compare import bitwise
 from qsa_bench.goldens import Golden
 from qsa_bench.goldens import dsa as dsa_golden
-from qsa_bench.model import Finding
+from qsa_bench.model import TARGETS, Finding
 from qsa_bench.program import OK, TRAP, At, Program
 from qsa_bench.stages import _dsa_inputs as dsa
 from qsa_bench.stages import _dsa_score_judge
@@ -69,7 +69,9 @@ def _case(
     make: Callable[[], Launch],
     schedules: str = FEW_SCHEDULES,
     recorded: dsa_golden.DsaCase | None = None,
+    device_alone: bool = False,
 ) -> Case:
+    """Return a case; what is too large for the emulation is made when a device runs it."""
     launch = functools.cache(make)
     want = functools.cache(lambda: wanted_of(launch()))
     built = functools.cache(lambda: program(launch()))
@@ -87,8 +89,9 @@ def _case(
         tuple(clauses),
         built,
         judge,
-        checked=built().bytes <= _CHECKED_BYTES,
+        checked=not device_alone and built().bytes <= _CHECKED_BYTES,
         schedules=schedules,
+        targets=("cuda",) if device_alone else TARGETS,
     )
 
 
@@ -166,6 +169,15 @@ def _families() -> Iterator[Case]:
             ),
             schedules=ONE_SCHEDULE,
         )
+    # The same on a device of up to 188 multiprocessors, which have 12 ranges of 128 pools each for a row.
+    yield _case(
+        "ranges",
+        "device-rows32",
+        ("row-stride",),
+        random(6800, "device-ranges", batch=8, rows=(6799, 6500, 6400, 90)),
+        schedules=ONE_SCHEDULE,
+        device_alone=True,
+    )
     masks: Mapping[str, Mapping[str, Any]] = {
         "left": {"batch": 3, "padding": (0, 5, 18), "rows": (3, 9, 21, 22)},
         "all-padding": {"batch": 2, "padding": (23, 2), "rows": (22,)},
