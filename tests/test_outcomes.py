@@ -301,6 +301,15 @@ def test_a_device_is_held_to_what_it_can_show(
     assert (result.outcome, result.as_expected) == (outcome, as_expected), result.why
 
 
+def test_what_a_device_does_not_show_has_no_margin_there() -> None:
+    bounded = seen("score", Status.PASS)
+    told = judged([bounded], target="cuda", killed_by=("score", "races"), least_margin=3.0)
+    assert (told.outcome, told.as_expected) == (Outcome.HOST_ONLY, True), told.why
+    assert not judged(
+        [wrong("score")], target="cuda", killed_by=("score",), least_margin=3.0
+    ).as_expected
+
+
 def test_a_survivor_that_dies_on_a_device_is_told() -> None:
     result = judged([wrong("mask")], target="cuda", **SURVIVES)
     assert (result.outcome, result.as_expected) == (Outcome.KILLED, False)

@@ -45,7 +45,7 @@ def test_a_case_calls_both_entries_and_a_gpu_the_mma_one_on_the_same_inputs() ->
     for name in both:
         assert entries[name] == [AUTOMATIC, SCALAR]
         twin = cases[f"{name}-mma"]
-        assert (twin.targets, entries[twin.id]) == (("cuda",), [MMA])
+        assert (twin.targets, entries[twin.id]) == (("cuda",), [MMA, SCALAR])
         for buffer in twin.build().buffers[:-1]:
             np.testing.assert_array_equal(buffer.data, cases[name].build().buffer(buffer.name).data)
     for family in ("trap", "refusal", "no-rows"):
