@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from qsa_bench.builder import Builder
 from qsa_bench.case_order import CaseOrder
 from qsa_bench.equivalence import Argument
 from qsa_bench.model import Mutant, MutantResult
-from qsa_bench.once import Once
 from qsa_bench.parity import (
     CHECKED,
     FIRST_ORDER,
@@ -38,7 +37,6 @@ _IN_A_GROUP = 64
 _LARGEST_SHARE = 0.02
 # Choices cost steps, not everywhere alike: only what takes this many times a mutant's fuel is endless.
 _PATIENCE = 4
-_Gate = Callable[[StageBuilds, Limits], Seen]
 
 
 def groups_of(chosen: Sequence[Mutant], root: Path) -> list[tuple[Form, ...]]:
@@ -62,13 +60,18 @@ class FirstPass:
         production: StageBuilds,
         workload: Workload,
         arguments: Mapping[str, Argument],
+        limits: Limits,
         order: CaseOrder | None,
     ) -> None:
-        """With an `order` of cases a mutant is run up to its first kill, by cases that take little."""
+        """`limits` are those of the production kernel's mutants.
+
+        With an `order` of cases a mutant is run up to its first kill, by cases that take little.
+        """
         self._builder = builder
         self._production = production
         self._workload = workload
         self._arguments = arguments
+        self._limits = _patient(limits)
         self._order = order
         self._cases = workload.cases if order is None else order.cheap(_LARGEST_SHARE)
         # Up to the first kill a mutant that lives has met these under every order, else under one.
@@ -84,10 +87,9 @@ class FirstPass:
             shared = SharedBuilds(self._builder, stage, self._production, modes, Path(scratch)).of(
                 group
             )
-            limits = self._limits_of(shared, self._gate_first) if shared is not None else None
+            limits = self._limits_of(shared) if shared is not None else None
             if shared is None or limits is None:
                 return
-            rest: Once[None, Limits | None] = Once()
             for form in group:
                 if self._workload.stopped.is_set():
                     return
@@ -96,39 +98,33 @@ class FirstPass:
                 begun = time.perf_counter()
                 trial = self._killed(form.mutant, shared, limits)
                 if trial is None:
-                    trial = self._argued(form.mutant, shared, rest)
+                    trial = self._argued(form.mutant, shared)
                 if trial is not None:
                     seconds = round(time.perf_counter() - begun, 3)
                     yield replace(trial, result=replace(trial.result, seconds=seconds))
 
-    def _limits_of(self, shared: SharedBuild, gate: _Gate) -> Limits | None:
+    def _limits_of(self, shared: SharedBuild) -> Limits | None:
         """Gate a build with nothing chosen; None where it is not the production kernel then.
 
-        A schema that is not proves nothing.
+        A schema that is not kills nothing.
         """
         with shared.chosen(None) as untouched:
-            clean = gate(untouched, Limits())
-        if clean.failures or clean.by_clock:
-            return None
-        fuel = {key: _PATIENCE * steps for key, steps in clean.limits.fuel.items()}
-        return replace(clean.limits, fuel=fuel)
+            clean = self._gate_first(untouched, Limits())
+        return None if clean.failures or clean.by_clock else _patient(clean.limits)
 
     def _gate_first(self, builds: StageBuilds, limits: Limits) -> Seen:
         """Run what a mutant of the first pass meets, all of it."""
         first = FIRST_ORDER if self._order is None else 0
         return self._workload.gate(builds, limits, cases=self._cases, modes=(PLAIN,), first=first)
 
-    def _gate_rest(self, builds: StageBuilds, limits: Limits) -> Seen:
-        """Run what the whole gate has beside that, and the access checker."""
+    def _lives(self, builds: StageBuilds) -> bool:
+        """Run what the whole gate has beside that, and the access checker; True if nothing fails."""
+        limits = self._limits
         plain = self._workload.gate(builds, limits, cases=self._rest, modes=(PLAIN,))
+        if plain.failures or plain.by_clock:
+            return False
         checked = self._workload.gate(builds, limits, modes=(CHECKED,))
-        own, more = plain.limits, checked.limits
-        return Seen(
-            [*plain.verdicts, *checked.verdicts],
-            {},
-            Limits({**own.fuel, **more.fuel}, {**own.seconds, **more.seconds}),
-            plain.by_clock or checked.by_clock,
-        )
+        return not checked.failures and not checked.by_clock
 
     def _killed(self, mutant: Mutant, shared: SharedBuild, limits: Limits) -> Trial | None:
         with shared.chosen(mutant) as mutated:
@@ -145,19 +141,17 @@ class FirstPass:
             result = replace(result, why=f"{STOPPED}, by {seen.verdicts[0].case}")
         return Trial(refuted(result, self._arguments), kills, builds)
 
-    def _argued(
-        self, mutant: Mutant, shared: SharedBuild, rest: Once[None, Limits | None]
-    ) -> Trial | None:
-        """Hold a mutant that is argued to be equivalent against the whole gate; None where it has more to say."""
+    def _argued(self, mutant: Mutant, shared: SharedBuild) -> Trial | None:
+        """Hold a mutant that is argued to be equivalent against the whole gate; None where more is to be said."""
         said = equivalence.said_of(mutant, HOST, self._arguments, self._root)
         if said is None or said.is_stale:
             return None
-        limits = rest.of(None, lambda: self._limits_of(shared, self._gate_rest))
-        if limits is None:
-            return None
         with shared.chosen(mutant) as mutated:
             builds = without_library(mutated)
-            seen = self._gate_rest(mutated, limits)
-        if seen.failures or seen.by_clock:
-            return None
+            if not self._lives(mutated):
+                return None
         return Trial(MutantResult(mutant, HOST, said.outcome, True, why=said.why), (), builds)
+
+
+def _patient(limits: Limits) -> Limits:
+    return replace(limits, fuel={key: _PATIENCE * steps for key, steps in limits.fuel.items()})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -234,9 +234,7 @@ def _run_stage(
             order = CaseOrder(workload, clean.limits) if request.first_kill else None
             progress.start(f"{stage.name}: mutants", len(left))
             separate = request.separate_builds or request.target != HOST
-            if not separate:
-                quick = FirstPass(builder, builds, workload, reuse.arguments, order)
-                left = _first_pass(left, quick, request, workload, writer, tally, progress, reuse)
+            quick = FirstPass(builder, builds, workload, reuse.arguments, clean.limits, order)
             races = _races(left, stage, cases, builds, request.target)
             trials = Trials(
                 request.target,
@@ -252,6 +250,7 @@ def _run_stage(
             with races or nullcontext():
                 _run_mutants(
                     left,
+                    None if separate else quick,
                     request,
                     builder,
                     builds,
@@ -334,53 +333,9 @@ def _wavering(first: Seen, second: Seen) -> list[str]:
     return [case for case, again in second.digests.items() if first.digests.get(case) != again]
 
 
-def _first_pass(
-    left: Sequence[Mutant],
-    quick: FirstPass,
-    request: MutateRequest,
-    workload: Workload,
-    writer: RunWriter,
-    tally: _Tally,
-    progress: Progress,
-    reuse: KeptTrials,
-) -> list[Mutant]:
-    """Run groups of mutants that share a build; return whose end is not known then."""
-
-    def one(group: tuple[Form, ...]) -> None:
-        for made in () if tally.is_late() else quick.run(group):
-            # What was stopped half-way says nothing of the mutant.
-            if workload.stopped.is_set() or tally.is_late():
-                return
-            reuse.keep(made.result.mutant, made)
-            ended.put(made)
-
-    ended: SimpleQueue[Trial] = SimpleQueue()
-    done: set[str] = set()
-
-    def record() -> None:
-        while not ended.empty():
-            made = ended.get()
-            _record(made, writer, tally)
-            done.add(made.result.mutant.id)
-            progress.advance(made.result.mutant.id)
-
-    pool = ThreadPoolExecutor(request.jobs)
-    try:
-        groups = first_pass.groups_of(left, resources.tree_root())
-        futures = [pool.submit(one, group) for group in groups]
-        for future in baseline.as_they_end(futures, record):
-            future.result()
-    except BaseException:
-        workload.stopped.set()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        record()
-    return [mutant for mutant in left if mutant.id not in done]
-
-
 def _run_mutants(
     left: Sequence[Mutant],
+    quick: FirstPass | None,
     request: MutateRequest,
     builder: Builder,
     builds: StageBuilds,
@@ -393,44 +348,66 @@ def _run_mutants(
     progress: Progress,
     reuse: KeptTrials,
 ) -> None:
+    """Run groups that share a build, whoever is in none, and whose end a group leaves open."""
     tools = sanitizer.Sanitizer(request.sanitizers, request.target, builder)
+    groups = first_pass.groups_of(left, resources.tree_root()) if quick is not None else []
+    grouped = {form.mutant.id for group in groups for form in group}
+    alone = [mutant for mutant in left if mutant.id not in grouped]
+    own = () if request.separate_builds else alone
+    shared = ManifestBuilds(own, builder, builds, workload, clean.limits, request.jobs)
+    ended: SimpleQueue[Trial] = SimpleQueue()
+    begun: SimpleQueue[Future[None]] = SimpleQueue()
 
-    shared = ManifestBuilds(
-        () if request.separate_builds else left,
-        builder,
-        builds,
-        workload,
-        clean.limits,
-        request.jobs,
-    )
+    def is_over() -> bool:
+        return workload.stopped.is_set() or tally.is_late()
 
-    def one(mutant: Mutant) -> Trial | None:
-        if workload.stopped.is_set() or tally.is_late():
-            return None
+    def end(made: Trial) -> None:
+        reuse.keep(made.result.mutant, made)
+        ended.put(made)
+
+    def run_group(quick: FirstPass, group: tuple[Form, ...]) -> None:
+        done: set[str] = set()
+        for made in () if is_over() else quick.run(group):
+            # What was stopped half-way says nothing of the mutant.
+            if is_over():
+                return
+            done.add(made.result.mutant.id)
+            end(made)
+        for form in () if is_over() else group:
+            if form.mutant.id not in done:
+                begun.put(pool.submit(run_one, form.mutant))
+
+    def run_one(mutant: Mutant) -> None:
+        if is_over():
+            return
         if mutant.operator:
             made = trials.run(mutant)
         else:
             made = manifest_trials.run(
                 mutant, builder, builds, workload, clean.limits, races, tools, shared
             )
-        # What was stopped half-way says nothing of the mutant.
-        if workload.stopped.is_set():
-            return None
-        reuse.keep(mutant, made)
-        return made
+        if not workload.stopped.is_set():
+            end(made)
+
+    def record() -> None:
+        while not ended.empty():
+            made = ended.get()
+            _record(made, writer, tally)
+            progress.advance(made.result.mutant.id)
 
     pool = ThreadPoolExecutor(request.jobs)
     try:
-        futures = [pool.submit(one, mutant) for mutant in shared.ordered(left)]
-        for future in baseline.as_they_end(futures):
-            made = future.result()
-            if made is not None:
-                _record(made, writer, tally)
-                progress.advance(made.result.mutant.id)
+        waiting = [pool.submit(run_group, quick, group) for group in groups if quick is not None]
+        waiting += [pool.submit(run_one, mutant) for mutant in shared.ordered(alone)]
+        while waiting:
+            for future in baseline.as_they_end(waiting, record):
+                future.result()
+            waiting = [begun.get() for _ in range(begun.qsize())]
     finally:
         # On an interrupt the mutants under way end with their children; the rest never start.
         workload.stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)
+        record()
         shared.close()
 
 
