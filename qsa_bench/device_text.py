@@ -32,12 +32,17 @@ class DeviceText:
     rest: tuple[str, ...]
 
 
+def without_folder(text: str) -> str:
+    """Take out of the names in a text what comes from the folder it was compiled in."""
+    return _FOLDER.sub(r"\1", text)
+
+
 def read(ptx: str) -> DeviceText:
     """Take a PTX module apart; its folder and its numbers of functions are taken out."""
     functions: dict[str, str] = {}
     kernels: set[str] = set()
     rest: list[str] = []
-    for item in _ITEM.split(_NUMBERED.sub(r"\1", _FOLDER.sub(r"\1", ptx))):
+    for item in _ITEM.split(_NUMBERED.sub(r"\1", without_folder(ptx))):
         named = _FUNCTION.match(item)
         if named is None:
             rest.append(item)
@@ -61,6 +66,9 @@ def differing(one: DeviceText, other: DeviceText) -> set[str]:
     while callers := {name for name in left if not changed.isdisjoint(words[name])}:
         changed |= callers
         left -= callers
+    # A table of functions may be anyone's.
+    if not changed.isdisjoint(_WORD.findall("".join(one.rest))):
+        changed.update(one.functions)
     return changed & (one.kernels | other.kernels)
 
 

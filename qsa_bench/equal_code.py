@@ -8,7 +8,6 @@ come to the same, and is compiled as it ships, by launch shapes where a kernel n
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +24,6 @@ from qsa_bench.targets import cuda, host
 
 _ARCHITECTURE = 90
 _LIMIT_S = 300.0
-_UNNAMED = re.compile(rb"(_GLOBAL__N__)[0-9a-f]{8}_")
 _Defines = Mapping[str, int | str]
 
 
@@ -76,8 +74,8 @@ class Compilers:
         quick = _text(tree, source)
         clean = self._texts.of(source, lambda: _text(self._root, source))
         parts: Sequence[_Defines] | None = None
-        # A compiler too old to be quick says nothing.
-        if quick is not None and clean is not None:
+        # A compiler too old to be quick says nothing, nor does a text in which no kernel is found.
+        if quick is not None and clean is not None and quick.kernels and clean.kernels:
             parts = _parts_with(device_text.differing(quick, clean), self._parts.get(source, {}))
         parts = ({},) if parts is None else parts
         return all(self._same(tree, source, cuda.COMPILER, defines) for defines in parts)
@@ -119,8 +117,8 @@ def _digest(root: Path, source: str, compiler: str, defines: _Defines) -> str | 
         made = Path(scratch) / "code"
         if not _compiles(root, source, compiler, command(made)) or not made.exists():
             return None
-        # nvcc names what lies in an unnamed namespace after the folder it was compiled in.
-        return hashlib.sha256(_UNNAMED.sub(rb"\g<1>00000000_", made.read_bytes())).hexdigest()
+        code = device_text.without_folder(made.read_bytes().decode("latin-1"))
+        return hashlib.sha256(code.encode("latin-1")).hexdigest()
 
 
 def _text(root: Path, source: str) -> DeviceText | None:

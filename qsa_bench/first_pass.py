@@ -96,9 +96,7 @@ class FirstPass:
                 if not shared.has(form.mutant):
                     continue
                 begun = time.perf_counter()
-                trial = self._killed(form.mutant, shared, limits)
-                if trial is None:
-                    trial = self._argued(form.mutant, shared)
+                trial = self._trial(form.mutant, shared, limits)
                 if trial is not None:
                     seconds = round(time.perf_counter() - begun, 3)
                     yield replace(trial, result=replace(trial.result, seconds=seconds))
@@ -126,7 +124,8 @@ class FirstPass:
         checked = self._workload.gate(builds, limits, modes=(CHECKED,))
         return not checked.failures and not checked.by_clock
 
-    def _killed(self, mutant: Mutant, shared: SharedBuild, limits: Limits) -> Trial | None:
+    def _trial(self, mutant: Mutant, shared: SharedBuild, limits: Limits) -> Trial | None:
+        """Run a mutant; None where its end is not known then."""
         with shared.chosen(mutant) as mutated:
             builds = without_library(mutated)
             if self._order is None:
@@ -134,6 +133,9 @@ class FirstPass:
                 killed = bool(seen.failures) and not seen.by_clock
             else:
                 seen, killed = self._order.first_kill(mutated, limits, self._cases)
+            # What a clock ended neither died nor lived.
+            if not killed and not seen.failures and not seen.by_clock:
+                return self._argued(mutant, mutated)
         if not killed:
             return None
         result, kills = outcomes.result_of(mutant, HOST, seen.verdicts, None, 0.0)
@@ -141,16 +143,13 @@ class FirstPass:
             result = replace(result, why=f"{STOPPED}, by {seen.verdicts[0].case}")
         return Trial(refuted(result, self._arguments), kills, builds)
 
-    def _argued(self, mutant: Mutant, shared: SharedBuild) -> Trial | None:
-        """Hold a mutant that is argued to be equivalent against the whole gate; None where more is to be said."""
+    def _argued(self, mutant: Mutant, mutated: StageBuilds) -> Trial | None:
+        """Hold a mutant that lives so far to the rest of the gate; None where no argument clears it then."""
         said = equivalence.said_of(mutant, HOST, self._arguments, self._root)
-        if said is None or said.is_stale:
+        if said is None or said.is_stale or not self._lives(mutated):
             return None
-        with shared.chosen(mutant) as mutated:
-            builds = without_library(mutated)
-            if not self._lives(mutated):
-                return None
-        return Trial(MutantResult(mutant, HOST, said.outcome, True, why=said.why), (), builds)
+        result = MutantResult(mutant, HOST, said.outcome, True, why=said.why)
+        return Trial(result, (), without_library(mutated))
 
 
 def _patient(limits: Limits) -> Limits:

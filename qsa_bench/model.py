@@ -330,8 +330,8 @@ class Mutant:
 class MutantResult:
     """What became of one mutant and whether its manifest said so.
 
-    `code` is the digest of its machine code, "" where there is none: mutants that share it are one
-    and ran once. A race mutant was given away by `orders_killed` of `orders` orders of threads.
+    `code` is the digest of its machine code, "" where it has no build of its own: mutants that share it
+    are one and ran once. A race mutant was given away by `orders_killed` of `orders` orders of threads.
     A race mutant on a device is run many times: `race_hits` of `race_runs` showed it. `race_cases` were
     in each of these runs; `race_left_out` were not, as they hung or lost the device.
     """

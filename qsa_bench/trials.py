@@ -212,10 +212,10 @@ class Trials:
         """Gate the whole kernels of a mutant that lives in short ones: what these leave out may show it."""
         nothing = Seen([], {}, Limits())
         whole = whole_builds(mutant, self._builder, self._workload.stage, self._target, tree)
-        if whole is None or whole.failure is not None:
-            return (whole.all if whole is not None else ()), nothing
+        if whole is None:
+            return (), nothing
         limits = self._whole_limits.of(None, self._gate_whole_production)
-        if limits is None:
+        if whole.failure is not None or limits is None:
             return whole.all, nothing
         return whole.all, self._workload.gate(whole, limits, cases=self._workload.brief)
 

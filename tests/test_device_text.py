@@ -60,3 +60,13 @@ def test_a_constant_that_changed_may_be_anyones() -> None:
     kernels = kernel("one", "\tret;") + kernel("two", "\tret;")
     constant = ".const .align 4 .b8 table[4] = {1, 0, 0, 0};\n"
     assert changed(constant + kernels, constant.replace("1", "2") + kernels) == {"one", "two"}
+
+
+def test_a_function_in_a_table_may_be_anyones() -> None:
+    table = ".global .align 8 .u64 table[1] = {near};\n"
+    old = "".join((table, TWO[0], kernel("one", "\tret;")))
+    assert changed(old, old.replace("\tret;\n}\n.visible", "\ttrap;\n}\n.visible")) == {"one"}
+    assert (
+        changed(old.replace(table, ""), old.replace(table, "").replace("\tret;", "\ttrap;", 1))
+        == set()
+    )

@@ -107,3 +107,13 @@ def test_a_kernel_in_no_shape_and_an_nvcc_that_is_never_quick_call_for_all_of_it
     assert Compilers(clean, [KERNEL]).same_on_device(mutated, [SOURCE]) is same
     whole = ["clean whole", "mutated whole"]
     assert compilations(program) == sorted(["clean quick", "mutated quick", *whole])
+
+
+@pytest.mark.parametrize(("code", "same"), [("1", True), ("2", False)])
+def test_quick_code_in_which_no_kernel_is_found_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, same: bool
+) -> None:
+    stand_in(monkeypatch, tmp_path, "nvcc", NVCC)
+    clean = tree(tmp_path / "clean", "", whole="1")
+    mutated = tree(tmp_path / "mutated", "", whole=code)
+    assert Compilers(clean, [KERNEL]).same_on_device(mutated, [SOURCE]) is same

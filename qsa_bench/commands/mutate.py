@@ -234,7 +234,11 @@ def _run_stage(
             order = CaseOrder(workload, clean.limits) if request.first_kill else None
             progress.start(f"{stage.name}: mutants", len(left))
             separate = request.separate_builds or request.target != HOST
-            quick = FirstPass(builder, builds, workload, reuse.arguments, clean.limits, order)
+            quick = (
+                None
+                if separate
+                else FirstPass(builder, builds, workload, reuse.arguments, clean.limits, order)
+            )
             races = _races(left, stage, cases, builds, request.target)
             trials = Trials(
                 request.target,
@@ -250,7 +254,7 @@ def _run_stage(
             with races or nullcontext():
                 _run_mutants(
                     left,
-                    None if separate else quick,
+                    quick,
                     request,
                     builder,
                     builds,
@@ -368,11 +372,13 @@ def _run_mutants(
     def run_group(quick: FirstPass, group: tuple[Form, ...]) -> None:
         done: set[str] = set()
         for made in () if is_over() else quick.run(group):
-            # What was stopped half-way says nothing of the mutant.
-            if is_over():
+            # What was stopped half-way says nothing of the mutant; what merely ended late does.
+            if workload.stopped.is_set():
                 return
             done.add(made.result.mutant.id)
             end(made)
+            if is_over():
+                return
         for form in () if is_over() else group:
             if form.mutant.id not in done:
                 begun.put(pool.submit(run_one, form.mutant))

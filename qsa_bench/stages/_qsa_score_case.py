@@ -1,4 +1,4 @@
-"""A case of qsa_score: both entries over one launch, and the mma one where it is not the automatic."""
+"""A case of qsa_score: two entries over one launch, and the mma one too where it is not the automatic."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def launch_case(
     reserve: bool = False,
     large: bool = False,
 ) -> Iterator[Case]:
-    """Yield the case of a launch: both entries, and the mma one where it is not the automatic.
+    """Yield the case of a launch: the automatic entry, and the mma one where it is another, beside the scalar.
 
     A `large` launch, which writes scores and is not checked, is made when it is run: a listing has no
     use for it.
